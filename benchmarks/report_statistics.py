@@ -23,6 +23,7 @@ from coevolve.records.episodes import StopReason
 from coevolve.records.evaluation import EvalRecord
 from coevolve.report import claim_tests, claims, differences, figure3, verdicts
 from coevolve.report.claims import Claims
+from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
 from coevolve.report.table1 import MeasuredCells
 from coevolve.report.verdicts import resamples
@@ -49,7 +50,7 @@ def main() -> None:
     parts: dict[str, Callable[[], Any]] = {
         "read": lambda: [reread(m.records) for m in measured],
         "tables": lambda: [
-            make(MeasuredCells.of(measured, paper, labels, suite.report))
+            make(MeasuredCells.of(measured, paper, ReportLabels(labels, {}), suite.report))
             for make in (MeasuredCells.reward_table, MeasuredCells.success_table)
         ],
         "figure 3": lambda: figure3.curves(measured, labels, suite.report),

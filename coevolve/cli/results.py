@@ -24,8 +24,8 @@ def write_view(options: argparse.Namespace) -> int:
     plan = Plan(suite)
     out = options.out or Path(plan.home) / "view"
     named = ReportLabels.of(suite, labels(suite))
-    shown = view.build(Path(plan.home), out, f"Suite {suite.suite}", named, list(site_documents(plan)))
-    show(f"{shown.episodes:,} episodes and {shown.pairs:,} pairs, report, tables and figures: {out / 'index.html'}")
+    episodes, pairs = view.build(Path(plan.home), out, f"Suite {suite.suite}", named, list(site_documents(plan)))
+    show(f"{episodes:,} episodes and {pairs:,} pairs, report, tables and figures: {out / 'index.html'}")
     return 0
 
 
@@ -84,7 +84,8 @@ def judge(options: argparse.Namespace) -> int:
     for verdict in judged:
         show(verdicts.line(verdict))
     show(verdicts.summary(judged, options.as_if))
-    tables = second_paper.texts(paper.success_tables, measured.measurements, layout.suite.report)
+    papers, report = paper.success_tables.values(), layout.suite.report
+    tables = [second_paper.markdown(table, measured.measurements, report) for table in papers]
     if measured.unfinished:
         tables = [verdicts.unfinished_markdown(measured.unfinished.values()), *tables]
     show("\n" + "\n".join(filter(None, [verdicts.miniature_markdown(judged), *tables])))

@@ -14,10 +14,9 @@ from coevolve.dag.rules.page import exported
 from coevolve.errors import UserError
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.provenance import Provenance
-from coevolve.report import drawing, html, training_figure
+from coevolve.report import drawing, html, job_history, training_figure
 from coevolve.report.claims import Claims
 from coevolve.report.html import PageFiles, RunSettings
-from coevolve.report.job_history import JobHistory
 from coevolve.stages.parts.training_curves import trainings
 from coevolve.storage import files, folders, jsonl, provenance
 
@@ -97,7 +96,7 @@ def _jobs(plan: Plan, products: Iterable[Path]) -> list[Provenance]:
     behind = plan.jobs([str(path) for path in products])
     folders = [Path(plan.folder(stage, wildcards)) for stage, wildcards in behind if not STAGES[stage].shared]
     records = [folder / provenance.NAME for folder in folders if folder not in given]
-    return list(JobHistory.read(path for path in records if path.exists()).jobs.values())
+    return list(job_history.read(path for path in records if path.exists()).values())
 
 
 def _records(home: Path, jobs: Iterable[Provenance]) -> Iterator[str]:

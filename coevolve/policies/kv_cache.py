@@ -110,10 +110,10 @@ class TokenSegment:
 class PaddedRows:
     """The segments of a pass as one call of attention: R rows of C queries over the first positions of a slot each.
 
-    `places` [N]: where each token of the pass stands among the R * C queries. `slots` [R], `mask` [R, 1, C, span].
+    `index` [N]: where each token of the pass stands among the R * C queries. `slots` [R], `mask` [R, 1, C, span].
     """
 
-    places: torch.Tensor
+    index: torch.Tensor
     slots: torch.Tensor
     mask: torch.Tensor
 
@@ -122,20 +122,22 @@ class PaddedRows:
         """The rows of these segments, made once for all layers."""
         queries, longest = (max(sizes) for sizes in zip(*((s.count, s.span) for s in segments), strict=True))
         span = -(-longest // CHUNK) * CHUNK  # kernels want rows of a mask that are aligned
-        places = [row * queries + i for row, segment in enumerate(segments) for i in range(segment.count)]
+        index = [row * queries + i for row, segment in enumerate(segments) for i in range(segment.count)]
         slots = [segment.slots[0] for segment in segments]
         mask = _causal([segment.start for segment in segments], queries, span, device)
-        return cls(torch.tensor(places, device=device), torch.tensor(slots, device=device), mask)
+        return cls(torch.tensor(index, device=device), torch.tensor(slots, device=device), mask)
 
     def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float) -> torch.Tensor:
         """Attention of the queries [1, heads, N, head_dim] to the keys and values of all slots; [1, N, heads, ...]."""
         rows, _, queries, span = self.mask.shape
         tokens = query[0].transpose(0, 1)
         padded = tokens.new_zeros((rows * queries, *tokens.shape[1:]))
-        padded[self.places] = tokens
+        padded[self.index] = tokens
         keys, values = key[self.slots, :, :span], value[self.slots, :, :span]
-        attended = attend(padded.unflatten(0, (rows, queries)).transpose(1, 2), keys, values, self.mask, scaling)
-        return attended.transpose(1, 2).flatten(0, 1)[self.places].unsqueeze(0)
+        attended = attend(
+            padded.view(rows, queries, *tokens.shape[1:]).transpose(1, 2), keys, values, self.mask, scaling
+        )
+        return attended.transpose(1, 2).flatten(0, 1)[self.index].unsqueeze(0)
 
 
 class CachedDecoder:

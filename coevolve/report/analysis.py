@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from tabulate import tabulate
@@ -22,12 +21,11 @@ from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
 from coevolve.report import mechanism
-from coevolve.report.exploration import AgentRecord, Exploration, is_outcome
+from coevolve.report.exploration import AgentRecord, Exploration, outcomes
 from coevolve.report.labels import ReportLabels, words
 from coevolve.report.mechanism import Mechanism, RecordTable
 from coevolve.report.number_text import readable
 from coevolve.report.stats import group_by, mean_of
-from coevolve.storage import files
 
 #: Headings of columns that are not their fields' names.
 _HEADS = {"env": "environment", "kind": "pair kind", "other_kind": "other pair kind", "gpu_hours": "GPU-hours"}
@@ -48,10 +46,7 @@ class Shares(AgentRecord):
 
 
 class Diversity(AgentRecord):
-    """Diversity of one agent's failures, as `markdown` describes it; a value is None if no failure has it.
-
-    `invalid` also counts actions that `is_refused`; `distance` is to the task's expert, in [0, 1].
-    """
+    """Diversity of one agent's failures, as `markdown` describes it; a value is None if no failure has it."""
 
     failures: int
     distinct: float | None = None
@@ -101,14 +96,14 @@ class Compute(Record):
 
 def shares(exploration: Exploration, threshold: float) -> Shares:
     """Outcomes of one agent's episodes; raises ZeroDivisionError without episodes."""
-    counts = {name: sum(map(is_outcome(name, threshold), exploration.episodes)) for name in OUTCOMES}
+    seen = [outcomes(episode, threshold) for episode in exploration.episodes]
     between = sum(0.0 < episode.reward < 1.0 for episode in exploration.episodes)
     total = len(exploration.episodes)
     return Shares(
         **exploration.names,
         threshold=threshold,
         episodes=total,
-        **{name: count / total for name, count in counts.items()},
+        **{name: sum(name in each for each in seen) / total for name in OUTCOMES},
         between=between / total,
     )
 
@@ -174,17 +169,22 @@ def edit_distance(left: Sequence[str], right: Sequence[str]) -> float:
     return row[-1] / max(len(left), len(right), 1)
 
 
-def drift(names: Mapping[str, Any], history: Sequence[Mapping[str, float]], epochs: float) -> list[Drift]:
-    """Drift of every pair kind in a training of `epochs` with these `names`; `history` has an entry a step.
+def drift(training: Provenance, branch: Mapping[str, Any]) -> list[Drift]:
+    """Drift of every pair kind in a finished job, a branch's preference training; other jobs have none.
 
     A training of less than two epochs is divided in halves. A kind that the first or the last part lacks has none.
     """
-    steps = max(1, math.ceil(len(history) / max(2.0, epochs)))
-    ends = {"first": history[:steps], "last": history[-steps:]}
-    kinds = dict.fromkeys(key.rpartition("/")[0] for step in history for key in step if key.endswith("/pairs"))
+    notes = training.notes
+    if "dpo" not in training.config or not isinstance(notes, TrainReport) or not notes.history:
+        return []
+    # Not the epochs of the config: a compute-matched control has epochs of its own.
+    epochs = notes.steps / math.ceil(notes.rows / training.config["dpo"]["batch_size"])
+    steps = max(1, math.ceil(len(notes.history) / max(2.0, epochs)))
+    ends = {"first": notes.history[:steps], "last": notes.history[-steps:]}
+    kinds = dict.fromkeys(key.rpartition("/")[0] for step in notes.history for key in step if key.endswith("/pairs"))
     return [
         Drift(
-            **names,
+            **mechanism.training_names(training, branch),
             kind=kind,
             **{
                 f"{side}_{end}": _weighted(part, kind, f"logps/{side}")
@@ -197,19 +197,7 @@ def drift(names: Mapping[str, Any], history: Sequence[Mapping[str, float]], epoc
     ]
 
 
-def drift_of(training: Provenance, branch: Mapping[str, Any]) -> list[Drift]:
-    """Drift of every pair kind in a finished job, a branch's preference training; other jobs have none."""
-    if "dpo" not in training.config:
-        return []
-    notes = training.notes
-    if not isinstance(notes, TrainReport) or not notes.history:
-        return []
-    # Not those of the config: a compute-matched control has epochs of its own.
-    epochs = notes.steps / math.ceil(notes.rows / training.config["dpo"]["batch_size"])
-    return drift(mechanism.training_names(training, branch), notes.history, epochs)
-
-
-def trajectory_drift_of(
+def trajectory_drift(
     training: Provenance, branch: Mapping[str, Any], sample: Literal["gold", "explored"]
 ) -> list[TrajectoryDrift]:
     """The log-probs of the sample `gold` or `explored` of a finished job's `TrainReport`; other jobs have none."""
@@ -255,14 +243,8 @@ class Analysis(Mechanism):
     compute: tuple[Compute, ...] = ()
 
 
-def write(measured: Analysis, labels: ReportLabels, out: Path) -> None:
-    """Write `analysis.json` and `analysis.md`; the histograms of rewards are in the first alone."""
-    files.write_json(out / "analysis.json", measured.model_dump(mode="json"))
-    files.write_bytes(out / "analysis.md", markdown(measured, labels).encode())
-
-
 def markdown(measured: Analysis, labels: ReportLabels) -> str:
-    """All of it as tables; their numbers are means over the files (one agent, iteration and seed) of a line."""
+    """All but the histograms as tables; their numbers are means over the files (one agent, iteration and seed)."""
     agent = ("method", "env", "agent", "iteration")
     first = [each for each in measured.shares if each.threshold == measured.shares[0].threshold]
     parts: dict[str, RecordTable] = {
@@ -334,7 +316,6 @@ def _mean_text(records: Sequence[Record], name: str) -> str:
 
 
 def _weighted(history: Sequence[Mapping[str, float]], kind: str, name: str) -> float:
-    """Mean over the pairs of a kind."""
     steps = [step for step in history if f"{kind}/pairs" in step]
     sums = math.fsum(step[f"{kind}/{name}"] * step[f"{kind}/pairs"] for step in steps)
     return sums / sum(step[f"{kind}/pairs"] for step in steps)

@@ -28,10 +28,7 @@ MARK = "non-comparable"
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """A claim, true if the true values of all `spreads` lie within its limits; `missing`: the reason if there are none.
-
-    A claim of a size is about the paper's instructions, whereas an order is about any instructions.
-    """
+    """A claim, true if the true values of all `spreads` lie within its limits; `missing`: why there are none."""
 
     name: str
     claim: Claim
@@ -41,10 +38,7 @@ class ClaimTest:
 
 @dataclass(frozen=True)
 class Results:
-    """All results: evaluations of all iterations, and explorations.
-
-    `unfinished`: the reason why a method that was begun has none of them, by method and environment.
-    """
+    """All evaluations and explorations; `unfinished`: why a begun method has none, by method and environment."""
 
     measurements: tuple[Measurement, ...]
     explorations: tuple[Exploration, ...]
@@ -69,10 +63,7 @@ def _gain(better: str, than: str, column: str) -> Terms:
 
 @dataclass(frozen=True)
 class _Estimator:
-    """Estimates for one claim; of a size, only trainings vary.
-
-    Unless `as_if`, results that are not about the claim are refused with `UserError`.
-    """
+    """Estimates for one claim; unless `as_if`, results that are not about it are refused with `UserError`."""
 
     claims: Claims
     results: Results
@@ -123,8 +114,11 @@ class _Estimator:
     def share(self, claim: paper.ShareClaim) -> stats.Spread:
         """Per cent of a method's explorations with this outcome; raises `UserError`."""
         explorations = self._explored(claim.env, [claim.method])
-        measure = exploration.is_outcome(claim.outcome, claim.threshold)
-        values = [(task, seed, 100.0 * value) for task, seed, value in exploration.points(explorations, measure)]
+        values = [
+            (episode.task.task_id, each.seed, 100.0 * (claim.outcome in exploration.outcomes(episode, claim.threshold)))
+            for each in explorations
+            for episode in each.episodes
+        ]
         values_ts = stats.matrix(values, exploration.tasks(explorations), exploration.seeds(explorations))
         return self._spread([values_ts])
 

@@ -18,10 +18,7 @@ Threshold = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 class ClaimColumn(Strict):
-    """A column of the table and its evaluation; without `env`, the mean of the other columns.
-
-    `tasks`: number of instructions in the paper's evaluation; results on fewer do not test its claims.
-    """
+    """A column and its evaluation on `tasks` instructions in the paper; without `env`, the mean of the others."""
 
     label: str
     env: str | None = None
@@ -36,10 +33,7 @@ class ClaimColumn(Strict):
 
 
 class ClaimRow(Strict):
-    """A row of the table: its place in the paper and its cells by column key, average reward x 100.
-
-    `model`: the evaluated model, if it is not the model of the file.
-    """
+    """A row: its place in the paper, its cells x 100 by column, and its `model` if it is not that of the file."""
 
     label: str
     place: str
@@ -63,8 +57,7 @@ class Fact(Strict):
 class Statement(Strict):
     """A sentence of the paper that states a number or an order, and its place; `model` as in a row.
 
-    `caution`: a remark on every verdict on it. `unverified`: known from a secondary source only; judged and counted
-    separately from the paper's claims.
+    `caution`: a remark on every verdict on it. `unverified`: of a secondary source, judged and counted separately.
     """
 
     text: str
@@ -143,8 +136,7 @@ class LargestGainClaim(Statement):
 class ShareClaim(SizeClaim):
     """`value` per cent of a method's rollouts in an environment end in `outcome`.
 
-    Success (r = 1), hard negative (`threshold` <= r < 1) and failure (r < `threshold`) add up to 100; `extreme` is
-    r = 0 or r = 1.
+    Success (r = 1), hard negative (`threshold` <= r < 1) and failure add up to 100; `extreme`: r = 0 or r = 1.
     """
 
     kind: Literal["share"]
@@ -257,7 +249,6 @@ class Claims(Strict):
 
     @model_validator(mode="after")
     def _facts_from_numbers(self) -> Claims:
-        """Insert the numbers into the texts of the facts."""
         for fact in self.facts:
             for left, right in fact.equal.items():
                 if self._number(left) != self._number(right):

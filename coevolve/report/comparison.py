@@ -99,20 +99,8 @@ def compare(results: Sequence[EvaluationResult]) -> Iterator[str]:
     )
 
 
-def comparable(a: EvaluationResult, b: EvaluationResult, split: str) -> bool | None:
-    """Whether two results on a split are comparable; None if a setting that decides it is not stated."""
-    deciding = [pair for pair in setting_pairs(a, b, split) if pair.name not in SAMPLING]
-    if any(pair.stated for pair in deciding):
-        return False
-    return None if deciding else True
-
-
 def setting_pairs(a: EvaluationResult, b: EvaluationResult, split: str) -> list[SettingPair]:
-    """The settings of a split that differ, or that only one result states.
-
-    A setting that one result has as null, and the other does not state, is not listed. A number that is written as
-    text is the same setting.
-    """
+    """The settings of a split that differ, and not in type alone, or that only one result states and not as null."""
     settings_a, settings_b = (_settings(result, split) for result in (a, b))
     names = dict.fromkeys([*SETTINGS, *settings_a, *settings_b])
     pairs = [SettingPair(name, settings_a.get(name), settings_b.get(name)) for name in names]
@@ -152,12 +140,12 @@ def _comparability(a: EvaluationResult, b: EvaluationResult, split: str) -> Iter
     pairs = setting_pairs(a, b, split)
     deciding = [pair for pair in pairs if pair.name not in SAMPLING]
     differing, unstated = sum(pair.stated for pair in deciding), sum(not pair.stated for pair in deciding)
-    verdict = {
-        True: "comparable: every setting is the same.",
-        False: f"NOT comparable (settings that differ: {differing}; not stated by both: {unstated}).",
-        None: f"comparability is unknown (settings not stated by both: {unstated}).",
-    }
-    yield f"{names}: {verdict[comparable(a, b, split)]}\n"
+    verdict = "comparable: every setting is the same."
+    if differing:
+        verdict = f"NOT comparable (settings that differ: {differing}; not stated by both: {unstated})."
+    elif unstated:
+        verdict = f"comparability is unknown (settings not stated by both: {unstated})."
+    yield f"{names}: {verdict}\n"
     if pairs:
         head, rows = ["setting", a.label, b.label, ""], [pair.row() for pair in pairs]
         yield tabulate(rows, headers=head, tablefmt="github", disable_numparse=True) + "\n"

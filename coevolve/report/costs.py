@@ -6,16 +6,22 @@ Every constant stands in a config: a job's work in `envs.*.expected` and the mod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.machine import Machine
 from coevolve.records.provenance import Workload
+from coevolve.report import drawing
+from coevolve.report.drawing import BarRow
 from coevolve.report.labels import words
 from coevolve.report.number_text import duration, readable, size
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Floating-point operations per weight and token of a training step, and of a forward pass.
 TRAIN, FORWARD = 6.0, 2.0
@@ -27,8 +33,7 @@ BYTES_A_WEIGHT, BYTES_A_TOKEN = 4, 12
 class Cost:
     """Seconds of wall time, hours of GPUs held, bytes left on disk.
 
-    `measured`: seconds that the job took; `measured_cpu`: on the CPU, None if unknown.
-    `reused`: the result was computed for another suite, in that time.
+    `measured`: seconds that the job took; `measured_cpu`: on the CPU, None if unknown. `reused`: for another suite.
     """
 
     seconds: float
@@ -43,8 +48,7 @@ class Cost:
 class Line:
     """The jobs of one stage or method together; for the measured ones also their estimated hours.
 
-    `done` jobs ran, in `done_cpu_hours` of CPU time, None if one of them did not note it. The results of `reused` ones
-    were taken from another suite, for which they ran in `reused_hours`.
+    `done` jobs ran, in `done_cpu_hours` of the CPU (None: unknown of one); `reused` ones for another suite.
     """
 
     name: str
@@ -82,40 +86,39 @@ def lines(named: Iterable[tuple[str, Cost]]) -> list[Line]:
 
 
 def text(heading: str, rows: Sequence[Line], labels: Mapping[str, str] = {}) -> str:
-    """A table of costs: estimates of all jobs, estimates and measurements of those that ran, and those reused.
+    """Costs of all jobs, of those that ran and of those reused, where there are any, in rows that `labels` name.
 
-    `ratio`: measured over predicted time of the jobs that ran. `labels` name the rows. Columns
-    of GPUs, of jobs that ran and of reused jobs appear where there are any. "-": not estimated.
+    `ratio`: measured over predicted time of the jobs that ran. "-": not estimated.
     """
-    columns: dict[str, Sequence[str]] = {
-        heading: [labels.get(row.name, words(row.name)) for row in rows],
-        "jobs": [f"{row.jobs:,}" for row in rows],
-        "time": [duration(row.hours) if row.hours else "-" for row in rows],
-    }
-    if any(row.gpu_hours for row in rows):
-        columns |= {"GPU-hours": [readable(row.gpu_hours) for row in rows]}
-    columns |= {"disk": [size(row.gigabytes) if row.gigabytes else "-" for row in rows]}
-    if any(row.done for row in rows):
-        columns |= _of_done(rows)
-    if any(row.reused for row in rows):
-        columns |= {
-            "reused": [f"{row.reused:,}" for row in rows],
-            "time reused": [duration(row.reused_hours) for row in rows],
-        }
-    aligned = ["left", *["right"] * (len(columns) - 1)]
-    return tabulate(columns, headers="keys", tablefmt="github", disable_numparse=True, colalign=aligned)
+    done, reused = any(row.done for row in rows), any(row.reused for row in rows)
+    columns: list[tuple[str, bool, Callable[[Line], str]]] = [
+        (heading, True, lambda row: labels.get(row.name, words(row.name))),
+        ("jobs", True, lambda row: f"{row.jobs:,}"),
+        ("time", True, lambda row: duration(row.hours) if row.hours else "-"),
+        ("GPU-hours", any(row.gpu_hours for row in rows), lambda row: readable(row.gpu_hours)),
+        ("disk", True, lambda row: size(row.gigabytes) if row.gigabytes else "-"),
+        ("done", done, lambda row: f"{row.done:,}"),
+        ("predicted", done, lambda row: duration(row.done_predicted_hours) if row.done_predicted_hours else "-"),
+        ("measured", done, lambda row: duration(row.done_measured_hours)),
+        ("CPU time", done, lambda row: "-" if row.done_cpu_hours is None else duration(row.done_cpu_hours)),
+        ("ratio", done, _ratio),
+        ("reused", reused, lambda row: f"{row.reused:,}"),
+        ("time reused", reused, lambda row: duration(row.reused_hours)),
+    ]
+    table = {name: [cell(row) for row in rows] for name, is_shown, cell in columns if is_shown}
+    aligned = ["left", *["right"] * (len(table) - 1)]
+    return tabulate(table, headers="keys", tablefmt="github", disable_numparse=True, colalign=aligned)
 
 
-def _of_done(rows: Sequence[Line]) -> dict[str, Sequence[str]]:
-    predicted = [row.done_predicted_hours for row in rows]
-    measured = [row.done_measured_hours for row in rows]
-    return {
-        "done": [f"{row.done:,}" for row in rows],
-        "predicted": [duration(hours) if hours else "-" for hours in predicted],
-        "measured": [duration(hours) for hours in measured],
-        "CPU time": ["-" if row.done_cpu_hours is None else duration(row.done_cpu_hours) for row in rows],
-        "ratio": [readable(m / p) if p else "-" for m, p in zip(measured, predicted, strict=True)],
-    }
+def _ratio(row: Line) -> str:
+    return readable(row.done_measured_hours / row.done_predicted_hours) if row.done_predicted_hours else "-"
+
+
+def draw(tables: Mapping[str, Sequence[Line]], labels: Mapping[str, str]) -> Figure:
+    """The figure: predicted and measured hours of the jobs that ran; `labels` name the methods."""
+    return drawing.bars(
+        "Costs", {f"By {heading}, hours": [_bar(line, labels) for line in lines] for heading, lines in tables.items()}
+    )
 
 
 def _line(name: str, costs: list[Cost]) -> Line:
@@ -134,4 +137,14 @@ def _line(name: str, costs: list[Cost]) -> Line:
         reused=len(reused),
         reused_hours=sum(cost.measured or 0.0 for cost in reused) / 3600,
         done_cpu_hours=sum(cpu) / 3600 if len(cpu) == len(done) else None,
+    )
+
+
+def _bar(line: Line, labels: Mapping[str, str]) -> BarRow:
+    hours = {"predicted": line.done_predicted_hours, "measured": line.done_measured_hours}
+    reused = f", {line.reused:,} reused" if line.reused else ""
+    return BarRow(
+        f"{labels.get(line.name, words(line.name))}, {line.done:,} of {line.jobs:,} jobs{reused}",
+        [[(kind, number, value)] for number, (kind, value) in enumerate(hours.items())],
+        ", ".join(f"{kind} {duration(value)}" for kind, value in hours.items()),
     )

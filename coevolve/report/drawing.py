@@ -56,10 +56,7 @@ def series_colour(number: int) -> str:
 def panels(
     title: str, count: int, *, columns: int = 3, share_y: bool = False, empty: str = "Nothing was measured."
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` panels in rows of at most `columns`; without panels it has the text `empty`.
-
-    A row of four panels is as wide as one of three.
-    """
+    """A figure of `count` panels in rows of at most `columns`; four are as wide as three, none is the text `empty`."""
     rows, width = -(-count // columns) if count else 1, min(4.0, 12.0 / max(1, columns))
     figure = _figure(title, width * min(count or 1, max(1, columns)), 0.75 * width * rows)
     if not count:
@@ -89,10 +86,7 @@ def label(axes: Axes, title: str, x: str = "", y: str = "") -> None:
 def curves(
     axes: Axes, name: str, colour: int, means: Points, seeds: Mapping[int, Points], style: str = "-", tip: str = ""
 ) -> None:
-    """Draw the thick line of the means, with the name in the legend, and a thin line of each seed if there are several.
-
-    `tip`: by default the name, and the values of a line with markers.
-    """
+    """Draw the means as a thick, named line, and each of several seeds as a thin one; `tip` is shown for the means."""
     for seed, points in sorted(seeds.items()) if len(seeds) > 1 else []:
         line(axes, f"{name}, seed {seed}", colour, points, style.strip("o."), linewidth=0.8, alpha=0.7)
     values = "; ".join(f"{readable(x)}: {readable(y)}" for x, y in means) if "o" in style else ""
@@ -108,10 +102,7 @@ def line(axes: Axes, tip: str, colour: int, points: Points, style: str, **option
 
 
 def bars(title: str, charts: Mapping[str, Sequence[BarRow]], full: Mapping[str, float] = {}) -> Figure:
-    """A figure of charts of horizontal bars, by title, as high as all rows; a negative value has no bar.
-
-    `full`: the value of a chart's whole width (by default that of its longest bar).
-    """
+    """Charts of horizontal bars by title, none for a negative value; `full`: what a chart's whole width stands for."""
     heights = [1.5 + sum(map(_lines, rows)) for rows in charts.values()]
     if not heights:
         return panels(title, 0)[0]

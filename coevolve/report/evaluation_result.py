@@ -6,17 +6,17 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from tabulate import tabulate
 
 from coevolve import seeds
 from coevolve.config.baselines import EvaluationConfig
 from coevolve.config.sections import Quirks, ReportConfig, UnitInterval
+from coevolve.config.validation import validated
 from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError, suggestion
 from coevolve.records.base import Record
@@ -106,7 +106,7 @@ class EvaluationResult(Record):
     commit: str = ""
     code_digest: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
-    started: str = ""
+    started: Annotated[str, BeforeValidator(str)] = ""  # YAML reads a date
 
 
 def from_folder(folder: Path, label: str = "") -> EvaluationResult:
@@ -141,20 +141,12 @@ def from_folder(folder: Path, label: str = "") -> EvaluationResult:
 
 
 def read(path: Path) -> EvaluationResult:
-    """The result in a file (JSON, or YAML written by hand), or of an evaluation's folder.
-
-    Raises `UserError` for a file that is missing, unreadable, or has an unknown key or setting.
-    """
+    """The result in a JSON or YAML file, or of an evaluation's folder; raises `UserError` for one that is not valid."""
     if path.is_dir():
         return from_folder(path)
     if not path.exists():
         raise UserError(f"{path}: does not exist; write it with `coevolve evaluate-model --out {path}`.")
-    try:
-        result = EvaluationResult.model_validate_json(json.dumps(read_yaml(path).plain(), default=str))  # dates
-    except ValidationError as error:
-        location, message = itemgetter("loc", "msg")(error.errors()[0])
-        key = ".".join(map(str, location))
-        raise UserError(f"{path}: key `{key}`: {message.removeprefix('Value error, ')}; correct it.") from None
+    result = validated(EvaluationResult, path, read_yaml(path))
     if not result.code_digest:  # written by hand
         known = (*SETTINGS, *SAMPLING)
         for name in (*result.settings, *(name for split in result.splits.values() for name in split.settings)):
@@ -223,7 +215,7 @@ def _settings(
 def _split(records: Sequence[EvalRecord]) -> SplitResult:
     rewards, n = [record.reward for record in records], len(records)
     rng = seeds.generator(0, "evaluation_result", records[0].split)
-    reward = stats.estimate(records, _REPORT, rng)
+    reward = stats.estimate(records, report=_REPORT, rng=rng)
     successes = sum(record.success for record in records)
     return SplitResult(
         tasks=n,
@@ -239,10 +231,7 @@ def _split(records: Sequence[EvalRecord]) -> SplitResult:
 
 
 def _prepared_meta(record: Provenance, folder: Path) -> dict[str, Any]:
-    """The metadata of the environment from the stage `prepare`; empty if there is no prepared folder.
-
-    Paths in a provenance are relative to the folder of the run, which may be another than the current one.
-    """
+    """The metadata of the environment from the stage `prepare`, for any current folder; empty if it is not there."""
     names = [Path(path).parts[-3:] for path in record.inputs if path.endswith("/meta.json")]  # prepared/<env>/meta.json
     paths = [home.joinpath(*name) for name in names for home in folder.resolve().parents]
     meta: dict[str, Any] = next((json.loads(path.read_bytes()) for path in paths if path.is_file()), {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -13,11 +13,7 @@ from coevolve.config.suite import Suite
 from coevolve.records.base import Record
 from coevolve.records.episodes import Agent, StopReason, Trajectory
 from coevolve.records.evaluation import ExplorationKey
-from coevolve.report.stats import Point
 from coevolve.storage import jsonl
-
-#: A number computed from an episode.
-Measure = Callable[[Trajectory], float]
 
 
 class AgentRecord(Record):
@@ -32,11 +28,7 @@ class AgentRecord(Record):
 
 @dataclass(frozen=True)
 class Exploration:
-    """One agent's episodes in one iteration of a method, for one seed; `source` names their file.
-
-    In iteration 1 agents play with their base policies, so several methods can have the same file. `note` is a
-    remark on results in this environment.
-    """
+    """One agent's episodes in one iteration of a method, for one seed; several methods can share the file `source`."""
 
     model: str
     protocol: Protocol
@@ -58,8 +50,7 @@ class Exploration:
 def read(suite: Suite, episodes: Mapping[ExplorationKey, Path]) -> list[Exploration]:
     """The explorations of the suite's single model; `episodes` are files by `ExplorationKey`.
 
-    Each file is read once, however many methods share it. Episodes whose environment failed are left out, as they are
-    of pairs: they are no failures of an agent. The job that played them has counted them.
+    Each file is read once. Episodes whose environment failed are left out, as they are of pairs: no agent failed.
     """
     (model,) = suite.models.values()
 
@@ -89,11 +80,6 @@ def of(explorations: Sequence[Exploration], method: str, env: str, agent: Agent 
     return [e for e in explorations if (e.method, e.env) == (method, env) and agent in (None, e.agent)]
 
 
-def points(explorations: Sequence[Exploration], measure: Measure) -> list[Point]:
-    """The measure of each episode, with task and seed."""
-    return [(e.task.task_id, each.seed, measure(e)) for each in explorations for e in each.episodes]
-
-
 def seeds(explorations: Sequence[Exploration]) -> list[int]:
     """The seeds, sorted."""
     return sorted({each.seed for each in explorations})
@@ -104,15 +90,11 @@ def tasks(explorations: Sequence[Exploration]) -> list[str]:
     return sorted({e.task.task_id for each in explorations for e in each.episodes})
 
 
-def is_outcome(outcome: str, threshold: float) -> Measure:
-    """1 for an episode with this outcome, else 0.
+def outcomes(episode: Trajectory, threshold: float) -> set[str]:
+    """What an episode counts as, one of the first three, and perhaps the last.
 
     `success`: r = 1, `hard_negative`: threshold <= r < 1, `failure`: r < threshold, `extreme`: r <= 0 or r = 1.
     """
-
-    def measure(episode: Trajectory) -> float:
-        actual = "success" if not episode.is_failure else "hard_negative" if episode.reward >= threshold else "failure"
-        extreme = episode.reward <= 0.0 or not episode.is_failure
-        return float(extreme if outcome == "extreme" else actual == outcome)
-
-    return measure
+    failed = "hard_negative" if episode.reward >= threshold else "failure"
+    extreme = {"extreme"} if episode.reward <= 0.0 or not episode.is_failure else set()
+    return extreme | {failed if episode.is_failure else "success"}

@@ -99,10 +99,7 @@ def difference(
     resamples: int,
     rng: np.random.Generator,
 ) -> stats.Spread:
-    """Failures of one seed, or reward x 100 of shared failures: `better` minus `than`, paired by instruction.
-
-    Raises `UserError` if they have no instruction in common.
-    """
+    """Paired by instruction: failures of a seed, or reward x 100; raises `UserError` if none is shared."""
     return _spread(_paired(explorations, quantity, env, better, than), quantity, env, resamples, rng)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from coevolve import seeds
 from coevolve.config.names import Protocol
 from coevolve.config.sections import ReportConfig
-from coevolve.errors import UserError
 from coevolve.records.base import Record
 from coevolve.records.tables import Estimate
 from coevolve.report import drawing, stats
@@ -50,14 +48,11 @@ class Curves(Record):
 def curves(measurements: Sequence[Measurement], labels: Mapping[str, str], report: ReportConfig) -> Curves:
     """Points with their intervals; `labels` name all methods.
 
-    SFT's measurement is iteration 0 of every method that has none of its own.
-
-    Raises `UserError` for nothing measured, for mixed settings and for a point measured twice.
+    SFT's measurement is iteration 0 of every method that has none of its own. Raises `UserError` as `common_setting`.
     """
     setting = common_setting(measurements)
     ordered = sorted(measurements, key=lambda m: (m.env, m.split, list(labels).index(m.method), m.iteration))
     points = [_point(measurement, report) for measurement in ordered]
-    _check_unique(points)
     return Curves(
         caption=f"Average reward per iteration with its {100 * report.confidence:g} % interval over "
         f"tasks and, where there are several, trainings; "
@@ -92,7 +87,7 @@ def draw(data: Curves, labels: ReportLabels) -> Figure:
 
 def _point(m: Measurement, report: ReportConfig) -> Point:
     rng = seeds.generator(0, "figure3", m.method, m.env, m.split, m.iteration)
-    estimate = stats.estimate(m.records, report, rng)
+    estimate = stats.estimate(m.records, report=report, rng=rng)
     return Point(method=m.method, env=m.env, split=m.split, iteration=m.iteration, estimate=estimate, sources=m.sources)
 
 
@@ -107,15 +102,7 @@ def _beginning(points: Sequence[Point], labels: Mapping[str, str]) -> str:
     return "; ".join(texts) or "iteration 0, SFT, is not shown"
 
 
-def _check_unique(points: Sequence[Point]) -> None:
-    counts = Counter((p.method, p.env, p.split, p.iteration) for p in points)
-    for (method, env, split, iteration), times in counts.items():
-        if times > 1:
-            raise UserError(f"{method} on {env} {split}, iteration {iteration}, was given {times} times; give it once.")
-
-
 def _draw_curve(axes: Axes, points: Sequence[Point], name: str, colour: int, shift: float) -> None:
-    """Means with intervals, and the means of each seed."""
     estimates = [(point.iteration, point.estimate.times(100)) for point in points]
     values = (f"{x}: {with_interval(each.mean, each.low, each.high, readable)}" for x, each in estimates)
     seeds = {

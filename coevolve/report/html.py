@@ -52,9 +52,8 @@ _LISTS = {
     "pairs": "pairs?",
     "evaluate": "episodes?part=eval",
 }
-#: The sections of the page about the jobs of a stage, the best one first.
+#: The sections of the page about the jobs of a stage, the best one first; the last of all is the provenance.
 _SECTIONS = {
-    "data": ("provenance",),
     "sft": ("training-curves",),
     "rollout": ("rewards-of-failures", "figure-2-failures"),
     "pairs": ("pairs-and-drops",),
@@ -108,17 +107,10 @@ class PageFiles:
     jobs: str = ""
 
     def address(self, path: Path) -> str:
-        """The address of a product's file, in `paper/PRODUCT` as the page, or in a folder beside `paper`.
-
-        The page's own figure lies beside it.
-        """
+        """The address of a product's file, which is in `paper/PRODUCT` as the page, or in a folder beside `paper`."""
         if self.flat or path.name == training_figure.NAME:
             return path.name
         return f"{'..' if path.parent.parent.name == 'paper' else '../..'}/{path.parent.name}/{path.name}"
-
-    def result(self, result: str) -> tuple[str, str]:
-        """Text and address of a link to the provenance of a job with this result."""
-        return (self.jobs, self.jobs) if self.flat else (f"{result}/provenance.json", f"../../{result}/provenance.json")
 
 
 @dataclass(frozen=True)
@@ -137,8 +129,7 @@ class PageFigure:
 def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str, Provenance]) -> str:
     """The page: the run, tables, figures, all other Markdown, the provenance of `jobs`, and verdicts.
 
-    A product without a file has no section. Equal files give equal text. `jobs` are given by the folder of their
-    result. Raises `UserError` for a file that is damaged or of another version of the kit.
+    A product without a file has no section. Equal files give equal text. Raises `UserError` for a damaged file.
     """
     files = {path.name: path for path in sorted(page.paths, key=lambda path: path.name)}
     judged = product_file.read(files["verdicts.json"], list[Verdict]) if "verdicts.json" in files else []
@@ -154,6 +145,8 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
         for number, table in enumerate(tables(path))
     }
     figures = {figure.id: figure for figure in _figures(files, jobs.values(), run.labels, page)}
+    elsewhere = {name for figure in figures.values() for name in figure.shown}
+    elsewhere |= {f"{name.rpartition('-')[0]}.md" for name in shown}
     others = Counter(job.stage for job in jobs.values() if loop.box_of(job) not in loop.LABELS)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
@@ -167,7 +160,7 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
         tables=list(shown.values()),
         link=functools.partial(_link, claims, page.view),
         figures=list(figures.values()),
-        texts=list(_texts(files, run.labels, page, [name for figure in figures.values() for name in figure.shown])),
+        texts=list(_texts(files, run.labels, page, elsewhere)),
         provenance=_provenance(jobs.values()),
         verdicts={outcome: group for outcome in OUTCOMES if (group := [v for v in judged if v.verdict == outcome])},
         miniature=[verdict for verdict in judged if verdict.miniature],
@@ -179,7 +172,6 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
 
 
 def _run(run: RunSettings, jobs: Collection[Provenance]) -> dict[str, str]:
-    """What was run, in words."""
     labels = run.labels
     iterations = {env: run.iterations[env] for env in run.envs}
     by_env = [f"{labels.env(env)} {count}" for env, count in iterations.items()]
@@ -200,7 +192,8 @@ def _run(run: RunSettings, jobs: Collection[Provenance]) -> dict[str, str]:
 
 def _loop(jobs: Mapping[str, Provenance], view_page: str, sections: Collection[str]) -> str:
     """The loop with the number of jobs in each box and a link to their episodes or charts; empty without jobs."""
-    counts = loop.job_counts(jobs.values())
+    whole = [loop.box_of(job) for job in jobs.values() if "whole" not in job.wildcards]
+    counts = Counter(box for box in whole if box in loop.LABELS)
     if not counts:
         return ""
     texts = {box: f"{count:,} job{'s' * (count > 1)}" for box, count in counts.items()}
@@ -213,7 +206,7 @@ def _loop_link(box: Box, view_page: str, sections: Collection[str]) -> str:
     stage, agent = box
     if view_page and stage in _LISTS:
         return f"{view_page}#/{_LISTS[stage]}{f'&agent={agent}' if agent else ''}"
-    return next((f"#{section}" for section in _SECTIONS[stage] if section in sections), "#provenance")
+    return next((f"#{section}" for section in _SECTIONS.get(stage, ()) if section in sections), "#provenance")
 
 
 def _regime(files: Mapping[str, Path], run: RunSettings) -> str:
@@ -241,7 +234,10 @@ def _figures(
     files: Mapping[str, Path], jobs: Iterable[Provenance], labels: ReportLabels, page: PageFiles
 ) -> Iterator[PageFigure]:
     """The sections that show figures; one in which nothing was measured is left out."""
-    trained = [page.result(job.result) for job in jobs if isinstance(job.notes, TrainReport) and job.notes.history]
+    results = [job.result for job in jobs if isinstance(job.notes, TrainReport) and job.notes.history]
+    trained = [(f"{name}/provenance.json", f"../../{name}/provenance.json") for name in results]
+    if trained and page.flat:
+        trained = [(page.jobs, page.jobs)]
     for section in SECTIONS:
         is_drawn = section.data in files and (trained or section.data != training_figure.NAME)
         if is_drawn and (caption := section.caption(files[section.data])):
@@ -255,7 +251,7 @@ def _figures(
                 images=[text[text.index("<svg") :] for text in (path.read_text(encoding="utf-8") for path in images)],
                 texts=[_text(files[name], labels, page) for name in section.texts if name in files],
                 shown=section.texts,
-                data=links + (list(dict.fromkeys(trained)) if section.data == training_figure.NAME else []),
+                data=links + (trained if section.data == training_figure.NAME else []),
             )
 
 
@@ -263,24 +259,21 @@ def _texts(
     files: Mapping[str, Path], labels: ReportLabels, page: PageFiles, shown: Collection[str]
 ) -> Iterator[dict[str, str]]:
     """Markdown files, except those that are `shown` above or as a table."""
-    as_tables = {path.stem for path in files.values() if path.suffix == ".json" and any(True for _ in tables(path))}
     texts = {path.stem: path for path in files.values() if path.suffix == ".md" and path.name not in shown}
-    for name in sorted(texts.keys() - {"verdicts"} - as_tables, key=[*_TEXTS, *sorted(texts)].index):
+    for name in sorted(texts.keys() - {"verdicts"}, key=[*_TEXTS, *sorted(texts)].index):
         yield _text(texts[name], labels, page)
 
 
 def _text(path: Path, labels: ReportLabels, page: PageFiles) -> dict[str, str]:
-    """A Markdown file as HTML, under a heading of level 2. HTML in it is escaped.
-
-    A table's cell that is the key of a method, environment or pair kind becomes its label, and a number with many
-    digits or an exponent is formatted for people.
-    """
+    """A Markdown file as escaped HTML below level 2; in tables, keys become labels and long numbers readable ones."""
     renderer, shown_words = MarkdownIt("commonmark", {"html": False}).enable("table"), labels.words()
     tokens = renderer.parse(path.read_text(encoding="utf-8"))
     for heading in (token for token in tokens if token.type in ("heading_open", "heading_close")):
         heading.tag = f"h{min(6, int(heading.tag[1:]) + 2)}"
     for opening, token in itertools.pairwise(tokens):
-        text = shown_words.get(token.content) or _formatted(token.content)
+        text = shown_words.get(token.content)
+        if re.fullmatch(r"-?\d+\.\d{3,}|-?\d+(\.\d+)?e[-+]\d+", token.content):
+            text = readable(float(token.content))
         if opening.type == "td_open" and text and token.children:
             token.children = token.children[:1]
             token.children[0].type, token.children[0].content = "text", text
@@ -289,11 +282,6 @@ def _text(path: Path, labels: ReportLabels, page: PageFiles) -> dict[str, str]:
         "html": renderer.renderer.render(tokens, renderer.options, {}),
         "data": page.address(path),
     }
-
-
-def _formatted(text: str) -> str:
-    """A number with three significant digits; empty for other texts."""
-    return readable(float(text)) if re.fullmatch(r"-?\d+\.\d{3,}|-?\d+(\.\d+)?e[-+]\d+", text) else ""
 
 
 def _provenance(jobs: Collection[Provenance]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from html import escape
 from pathlib import PurePosixPath
@@ -77,11 +76,6 @@ def svg(
         f'  <style>{STYLE}  </style>\n  <defs>{_TIP}<path d="M0 0 8 4 0 8z"/></marker></defs>\n'
         f"{arrows}{drawn}{caption if any(later for *_, later in ordered) else ''}</svg>\n"
     )
-
-
-def job_counts(jobs: Iterable[Provenance]) -> Counter[Box]:
-    """The number of jobs by box."""
-    return Counter(box for job in jobs if "whole" not in job.wildcards and (box := box_of(job)) in LABELS)
 
 
 def job_edges(jobs: Mapping[str, Provenance]) -> Iterator[Edge]:

@@ -35,10 +35,7 @@ class Measurement:
 
 
 def read(suite: Suite, records: Mapping[tuple[str, *EvaluationKey], Path]) -> Iterator[Measurement]:
-    """Every method's records by environment, split and iteration, seeds together, of the suite's single model.
-
-    `records` are files by (method, model, environment, seed, iteration).
-    """
+    """Every method's records by environment, split and iteration, seeds together, of the suite's single model."""
     (model,) = suite.models
     for method in dict.fromkeys(method for method, *_ in records):
         files = {key[2:]: path for key, path in records.items() if key[:2] == (method, model)}
@@ -97,17 +94,15 @@ def remarks(measurements: Sequence[Measurement]) -> str:
 
 
 def common_setting(measurements: Sequence[Measurement]) -> Setting:
-    """The common suite, model and protocol of all measurements.
+    """The suite, model and protocol of measurements that have these in common.
 
-    Raises `UserError` if there are no measurements, if a measurement has no records, if they differ, or if an
-    environment's results come from different versions of it.
+    Raises `UserError` for no measurements, for one without records, and for several versions of an environment.
     """
     for measurement in measurements:
         if not measurement.records:
             where = f"{measurement.method} on {measurement.env} {measurement.split}"
             raise UserError(f"{where} has no evaluation records; run its evaluation again.")
-    settings = {Setting(m.suite, m.model, m.protocol) for m in measurements}
-    if not settings:
+    if not measurements:
         raise UserError("nothing was measured; run the evaluation before the report.")
     for env in sorted({m.env for m in measurements}):
         names = environments(m for m in measurements if m.env == env)
@@ -115,10 +110,4 @@ def common_setting(measurements: Sequence[Measurement]) -> Setting:
             raise UserError(
                 f"results on {env} come from different environments ({'; '.join(names)}); run them all on one."
             )
-    for key in ("protocol", "suite", "model"):
-        values = sorted({getattr(setting, key) for setting in settings})
-        if len(values) > 1:
-            raise UserError(
-                f"results of different {key}s ({', '.join(values)}) in one table; make one for each `{key}`."
-            )
-    return settings.pop()
+    return Setting(measurements[0].suite, measurements[0].model, measurements[0].protocol)

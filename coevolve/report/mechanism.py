@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import AliasPath, BaseModel, Field
 
 from coevolve.config.derived.training import per_iteration
 from coevolve.config.names import PairKind
@@ -20,17 +20,14 @@ from coevolve.records.gradients import GradientReport
 from coevolve.records.pairs import PreferencePair
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
-from coevolve.report.exploration import AgentRecord, Exploration, is_outcome
+from coevolve.report.exploration import AgentRecord, Exploration, outcomes
 
 #: A table of `analysis.md`: the text above it, its records, and the fields that its rows are means over.
 RecordTable = tuple[str, Sequence[Record], Sequence[str]]
 
 
 class HardNegatives(AgentRecord):
-    """One agent's episodes with `threshold` <= r < 1: their number, and their shares of all episodes and of failures.
-
-    `of_failures` is None without a failure.
-    """
+    """One agent's episodes with `threshold` <= r < 1: shares of all episodes and of failures, None without one."""
 
     threshold: float
     episodes: int
@@ -114,20 +111,16 @@ class Mechanism(BaseModel):
     gradient_angles: tuple[GradientAngle, ...] = ()
 
 
-class _Objective(BaseModel):
-    name: str
-
-
 class _Dpo(BaseModel):
     """The part of a training's section `dpo` that weights depend on; other keys may be those of another version."""
 
     beta: tuple[float, ...]
-    objective: _Objective
+    objective: str = Field(validation_alias=AliasPath("objective", "name"))
 
 
 def hard_negatives(exploration: Exploration, threshold: float) -> HardNegatives:
     """The hard negatives of one agent's episodes; raises ZeroDivisionError without episodes."""
-    hard = int(sum(map(is_outcome("hard_negative", threshold), exploration.episodes)))
+    hard = sum("hard_negative" in outcomes(episode, threshold) for episode in exploration.episodes)
     failures = sum(episode.is_failure for episode in exploration.episodes)
     return HardNegatives(
         **exploration.names,
@@ -176,7 +169,7 @@ def kind_weights(training: Provenance, branch: Mapping[str, Any], recipe: Recipe
         return []
     dpo = _Dpo.model_validate(training.config["dpo"])
     with_margins = any(name.endswith("/rewards/margins") for step in notes.history for name in step)
-    if not with_margins or dpo.objective.name != "dpo":
+    if not with_margins or dpo.objective != "dpo":
         return []
     names = AgentRecord(**training_names(training, branch))
     trains_on = next(spec.trains_on for agent, spec in recipe.agents.items() if agent == names.agent)

@@ -62,10 +62,7 @@ def _mechanism(path: Path) -> str:
 
 @dataclass(frozen=True)
 class FigureSection:
-    """A section of the page: `data` is a product's file, from which `caption` is made (empty: nothing was measured).
-
-    `images` are its figures, `texts` Markdown files that it shows.
-    """
+    """A section of the page; its `caption` is made from the product's file `data`, empty if nothing was measured."""
 
     title: str
     data: str

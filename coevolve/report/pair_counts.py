@@ -54,10 +54,7 @@ def methods_markdown(
 
 
 def markdown(summaries: Summaries, left_out: Mapping[str, int], labels: ReportLabels) -> str:
-    """A table of pairs and drops, then a list with a sentence for each pair kind without a pair.
-
-    `left_out` counts, by environment, the training tasks and experts that `data` left out.
-    """
+    """Pairs and drops as a table, and kinds without a pair; `left_out` counts, by environment, what `data` left out."""
     rows = [
         [
             labels.method(method),

@@ -32,10 +32,7 @@ class Result(Record):
 
 
 class Chain(Record):
-    """Results, each once, consumers before producers.
-
-    `broken` has a sentence for every file that has changed, or that a provenance should list and does not.
-    """
+    """Results, each once, consumers before producers; `broken`: sentences on files that changed or are not listed."""
 
     results: tuple[Result, ...]
     files: int
@@ -59,8 +56,7 @@ def read(folder: str) -> Provenance:
 def walk(folder: str, read_files: Iterable[str], is_made: IsMade) -> Chain:
     """All results that `read_files`, inputs of the result in `folder`, were made from; each file is hashed once.
 
-    Paths are relative to the working directory of the run. Raises `UserError` if `folder` has no provenance, or if a
-    provenance on the way is invalid.
+    Paths are relative to the working directory of the run. Raises `UserError` for a missing or invalid provenance.
     """
     results: dict[str, Result] = {}
     files = _Files(is_made)
@@ -74,7 +70,8 @@ def walk(folder: str, read_files: Iterable[str], is_made: IsMade) -> Chain:
         record = read(current)
         inputs = tuple(Input(path=path, sha256=sha, made_by=_maker(path)) for path, sha in record.inputs.items())
         results[current] = Result(folder=current, provenance=record, inputs=inputs)
-        files.check_outputs(current, record)
+        for name, sha256 in record.outputs.items():
+            files.check(f"{current}/{name}", sha256, f"`{record.stage}` wrote")
         files.check_inputs(current, record.inputs)
         waiting += [each.made_by for each in reversed(inputs) if each.made_by]
     return Chain(results=tuple(results.values()), files=len(files.now), broken=tuple(files.sentences()))
@@ -88,38 +85,38 @@ def _maker(path: str) -> str | None:
 
 @dataclass
 class _Files:
-    """Hashes of files now, compared with those in the provenance of their producers and consumers."""
+    """Hashes of files now, what others claim of them (`wrong`), and provenances that should list them (`unlisted`)."""
 
     is_made: IsMade
     now: dict[str, str | None] = field(default_factory=dict)
     makers: dict[Path, Provenance | None] = field(default_factory=dict)
-    unlisted: dict[str, list[str]] = field(default_factory=dict)
-    wrong: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    unlisted: dict[tuple[str, str], None] = field(default_factory=dict)
+    wrong: dict[str, list[str]] = field(default_factory=dict)
 
-    def check_outputs(self, folder: str, record: Provenance) -> None:
-        """Compare the outputs of a result."""
-        for name, sha256 in record.outputs.items():
-            self._compare(f"{folder}/{name}", sha256, f"`{record.stage}` wrote")
+    def check(self, path: str, sha256: str, claim: str) -> None:
+        """Compare a file with a hash; "" stands for one that is not known."""
+        if path not in self.now:
+            self.now[path] = files.sha256(Path(path)) if Path(path).exists() else None
+        if sha256 and self.now[path] != sha256:
+            self.wrong.setdefault(path, []).append(f"what {claim} (sha256 {sha256[:12]})")
 
     def check_inputs(self, folder: str, inputs: dict[str, str]) -> None:
         """Compare the inputs of a result, "" standing for a hash that its provenance lacks."""
         for path, sha256 in inputs.items():
-            self._compare(path, sha256, f"{folder} was made from")
+            self.check(path, sha256, f"{folder} was made from")
             if not sha256:
-                self._add_unlisted(path, f"{folder}/{NAME}")
+                self.unlisted[f"{folder}/{NAME}", path] = None
             if not self._is_listed(Path(path)):
-                self._add_unlisted(path, Path(path).with_name(NAME).as_posix())
+                self.unlisted[Path(path).with_name(NAME).as_posix(), path] = None
 
     def sentences(self) -> Iterator[str]:
         """One sentence for every file that differs, and for every file that no provenance lists."""
-        for path, records in self.unlisted.items():
-            for record in records:
-                state = "does not list" if Path(record).exists() else "is missing; it should list"
-                yield f"{record} {state} {path}; run the stage that makes it again."
-        for path, differences in self.wrong.items():
-            now = self.now[path]
-            claims = " and ".join(f"what {claim} (sha256 {sha256[:12]})" for sha256, claim in differences)
-            state = f"is not {claims}: it is {now[:12]} now" if now else f"is missing: it was {claims}"
+        for record, path in self.unlisted:
+            state = "does not list" if Path(record).exists() else "is missing; it should list"
+            yield f"{record} {state} {path}; run the stage that makes it again."
+        for path, claims in self.wrong.items():
+            now, claimed = self.now[path], " and ".join(claims)
+            state = f"is not {claimed}: it is {now[:12]} now" if now else f"is missing: it was {claimed}"
             yield f"{path} {state}; restore it or make it again."
 
     def _is_listed(self, path: Path) -> bool:
@@ -128,13 +125,3 @@ class _Files:
             self.makers[path.parent] = provenance.of_file(path)
         maker = self.makers[path.parent]
         return path.name == NAME or (path.name in maker.outputs if maker else not self.is_made(path.as_posix()))
-
-    def _add_unlisted(self, path: str, record: str) -> None:
-        if record not in self.unlisted.setdefault(path, []):
-            self.unlisted[path].append(record)
-
-    def _compare(self, path: str, sha256: str, claim: str) -> None:
-        if path not in self.now:
-            self.now[path] = files.sha256(Path(path)) if Path(path).exists() else None
-        if sha256 and self.now[path] != sha256:
-            self.wrong.setdefault(path, []).append((sha256, claim))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean
 
 from tabulate import tabulate
@@ -29,14 +28,12 @@ from coevolve.report.exploration import Exploration
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, final
 from coevolve.report.number_text import readable, with_interval
-from coevolve.storage import files
 
 
 class RegimeCheck(Record):
     """A quantity of one environment and seed (None: all seeds) with its threshold in words.
 
-    `value` is a share, a count or a reward; `low` and `high` are the ends of its interval. None: not measured. What is
-    undecided (its interval contains 0) has not passed.
+    `value` is a share, a count or a reward; None: not measured. What is undecided (0 in its interval) has not passed.
     """
 
     name: str
@@ -115,12 +112,6 @@ def markdown(judged: Sequence[RegimeCheck], labels: ReportLabels) -> str:
     return f"## Regime\n\n{sentence(judged, labels)}\n\n{table}\n"
 
 
-def write(judged: Sequence[RegimeCheck], labels: ReportLabels, out: Path) -> None:
-    """Write `regime.json` and `regime.md`."""
-    files.write_json(out / "regime.json", [check.model_dump(mode="json") for check in judged])
-    files.write_bytes(out / "regime.md", markdown(judged, labels).encode())
-
-
 def _of_sft(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int) -> Iterator[RegimeCheck]:
     low, high = limits.sft_success
     records = [record for record in _records(evidence, "sft", env) if record.seed == seed]
@@ -145,8 +136,7 @@ def _of_failures(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed:
 def _of_pairs(evidence: RegimeEvidence, limits: RegimeConfig, env: str, seed: int, last: int) -> Iterator[RegimeCheck]:
     """The smallest number of pairs of a kind, share of ranked failures, and number of steps of the failure agent.
 
-    They are those of a run of which all iterations are finished. The failure agent is not trained in the last
-    iteration, after which it would not explore: with one iteration never.
+    Of a run of which all iterations are finished; in the last one, perhaps the only one, it is not trained.
     """
     counts = {
         (iteration, agent, kind): count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tabulate import tabulate
@@ -57,11 +57,6 @@ def sentence(table: SuccessTable) -> str:
         return f"No single difference of these {len(tested)} is significant at 5 % ({span}; {how})."
     names = ", ".join(f"{each.row} on {each.column}" for each in small)
     return f"{len(small)} of {len(tested)} differences are significant at 5 %: {names} ({span}; {how})."
-
-
-def texts(tables: Mapping[str, SuccessTable], measured: Sequence[Measurement], report: ReportConfig) -> list[str]:
-    """All tables in Markdown."""
-    return [markdown(table, measured, report) for table in tables.values()]
 
 
 def markdown(table: SuccessTable, measured: Sequence[Measurement], report: ReportConfig) -> str:

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from coevolve.records.evaluation import EvalRecord
 from coevolve.records.tables import Estimate
 
 R = TypeVar("R")
-Quantity = Callable[[EvalRecord], float]
+Quantity = Literal["reward", "success"]
 #: Something measured of a task with a seed.
 Point = tuple[Hashable, int, float]
 Vector = NDArray[np.float64]
@@ -48,16 +48,6 @@ P = TypeVar("P", float, Vector)
 DRAWS = 2**22
 #: With fewer trainings nothing is decided: their variance is not known.
 MIN_SEEDS = 3
-
-
-def reward(record: EvalRecord) -> float:
-    """Reward of an episode, in [0, 1]."""
-    return record.reward
-
-
-def success(record: EvalRecord) -> float:
-    """1 for a success, else 0."""
-    return float(record.success)
 
 
 @dataclass(frozen=True)
@@ -83,10 +73,7 @@ class Spread:
         return float(low), float(high)
 
     def below(self, value: float, *, closed: bool = False) -> float:
-        """One-sided p-value of "the true mean is larger than `value`" (or equal, if `closed`): how many draws are not.
-
-        With T tasks that vary no test can give less than 2**-T.
-        """
+        """One-sided p-value of "the true mean is larger than `value`" (or equal, if `closed`), from 2**-tasks on."""
         others = self.draws_b < value if closed else self.draws_b <= value
         return self._p(int(np.count_nonzero(others))) if value > -math.inf else 0.0
 
@@ -99,36 +86,22 @@ class Spread:
         least = 0.0 if self.fixed_tasks else 2.0**-self.n_tasks
         return max((count + 1) / (len(self.draws_b) + 1), least)
 
-    def seeds_needed(self, gap: float, level: float, power: float) -> int | None:
+    def seeds_needed(self, gap: float, level: float, power: float = 0.5) -> int | None:
         """Seeds with which a true distance `gap` would be seen at a two-sided `level` with this `power`.
 
-        None: no number of them, since the tasks are too few (or the gap is 0). One seed does not show what more would
-        give: then it is `MIN_SEEDS`. Approximation: (t + z)^2 (of_tasks + of_seeds / S) <= gap^2, with Student's
-        quantile t of S - 1 degrees of freedom.
-        """
-        p, z = 1.0 - level / 2.0, NormalDist().inv_cdf(power)
-        return self._fewest_seeds(gap, p, z, max(MIN_SEEDS, self.n_seeds + 1))
-
-    def seeds_for_interval(self, half_width: float, confidence: float) -> int | None:
-        """Seeds with which the interval's ends lie `half_width` from the mean, as far as normal tasks and trainings go.
-
-        None: no number of them, since the tasks are too few. One seed does not show what more would give: then it is
-        `MIN_SEEDS`.
-        """
-        return self._fewest_seeds(half_width, (1.0 + confidence) / 2.0, 0.0, MIN_SEEDS)
-
-    def _fewest_seeds(self, width: float, p: float, z: float, start: int) -> int | None:
-        """The first number of seeds S from `start` on with (t + z)^2 (of_tasks + of_seeds / S) <= width^2.
-
-        t is Student's quantile of `p` with S - 1 degrees of freedom. None: no number of them.
+        With a power of 0.5 `gap` is half of the interval's width. None: no number of them, since the tasks are too few
+        (or the gap is 0). One seed does not show what more would give: then it is `MIN_SEEDS`, which is the least.
+        Approximation: (t + z)^2 (of_tasks + of_seeds / S) <= gap^2, with Student's quantile t of S - 1 degrees of
+        freedom.
         """
         if self.of_seeds is None:
             return MIN_SEEDS
-        if width**2 <= self.of_tasks * (NormalDist().inv_cdf(p) + z) ** 2:
+        p, z = 1.0 - level / 2.0, NormalDist().inv_cdf(power)
+        if gap**2 <= self.of_tasks * (NormalDist().inv_cdf(p) + z) ** 2:
             return None
-        for seeds in range(start, 10_000):
+        for seeds in range(MIN_SEEDS, 10_000):
             variance = self.of_tasks + self.of_seeds / seeds
-            if (student_quantile(p, seeds - 1) + z) ** 2 * variance <= width**2:
+            if (student_quantile(p, seeds - 1) + z) ** 2 * variance <= gap**2:
                 return seeds
         return None
 
@@ -172,9 +145,9 @@ def mean_curve(points: Iterable[tuple[float, float]]) -> list[tuple[float, float
     return [(x, fmean(of_x)) for x, of_x in sorted(values.items())]
 
 
-def points(records: Iterable[EvalRecord], quantity: Quantity = reward) -> list[Point]:
-    """A quantity of each record with its task and seed, for `matrix`."""
-    return [((record.split, record.task_id), record.seed, quantity(record)) for record in records]
+def points(records: Iterable[EvalRecord], quantity: Quantity = "reward") -> list[Point]:
+    """A quantity of each record (a success is 1) with its task and seed, for `matrix`."""
+    return [((record.split, record.task_id), record.seed, float(getattr(record, quantity))) for record in records]
 
 
 def matrix(values: Iterable[Point], tasks: Sequence[Hashable], seeds: Sequence[int]) -> Matrix:
@@ -228,29 +201,22 @@ def spread(groups: Sequence[Matrix], *, resamples: int, rng: np.random.Generator
     )
 
 
-def estimate(
-    records: Sequence[EvalRecord], report: ReportConfig, rng: np.random.Generator, quantity: Quantity = reward
-) -> Estimate:
-    """Mean of a quantity over tasks with its interval, in the quantity's units; raises `UserError` without records."""
-    return macro_average([records], report, rng, quantity)
-
-
 def success_rate(records: Sequence[EvalRecord], report: ReportConfig, rng: np.random.Generator) -> Estimate:
     """Mean success over tasks, in [0, 1], with its interval; raises `UserError` without records.
 
     If no record or every record is a success, draws do not vary, and the interval is Wilson's of the tasks.
     """
-    rate = estimate(records, report, rng, success)
+    rate = estimate(records, report=report, rng=rng, quantity="success")
     if 0.0 < rate.mean < 1.0:
         return rate
     low, high = wilson(rate.mean * rate.n_tasks, rate.n_tasks, report.confidence)
     return rate.model_copy(update={"low": low, "high": high})
 
 
-def macro_average(
-    groups: Sequence[Sequence[EvalRecord]], report: ReportConfig, rng: np.random.Generator, quantity: Quantity = reward
+def estimate(
+    *groups: Sequence[EvalRecord], report: ReportConfig, rng: np.random.Generator, quantity: Quantity = "reward"
 ) -> Estimate:
-    """Mean of the groups' means with its interval; raises `UserError` if a group has no records."""
+    """Mean of the groups' means over tasks with its interval; raises `UserError` if a group has no records."""
     points_g = [points(records, quantity) for records in groups]
     seeds = sorted({seed for of_group in points_g for _, seed, _ in of_group})
     matrices = [matrix(of_group, _tasks(of_group), seeds) / len(groups) for of_group in points_g]
@@ -265,10 +231,7 @@ def macro_average(
 def difference(
     a: Sequence[EvalRecord], b: Sequence[EvalRecord], report: ReportConfig, rng: np.random.Generator
 ) -> Estimate:
-    """Mean of a's value minus b's, paired by task and seed, with its interval; `n` counts the records of both.
-
-    Raises `UserError` if they share no task with a seed.
-    """
+    """Mean of a minus b, paired by task and seed; `n` counts both's records. Raises `UserError` if they share none."""
     points_a, points_b = points(a), points(b)
     shared_tasks = {*_tasks(points_a)} & {*_tasks(points_b)}
     shared_seeds = {seed for _, seed, _ in points_a} & {seed for _, seed, _ in points_b}

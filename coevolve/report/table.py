@@ -38,14 +38,16 @@ class Table(Record):
 
 def markdown(table: Table) -> str:
     """Caption, table and notes in GitHub's Markdown."""
-    grid = tabulate(_body(table), headers=_head(table), tablefmt="github", disable_numparse=True)
+    grid = tabulate(_body(table), headers=["", *table.columns.values()], tablefmt="github", disable_numparse=True)
     notes = "".join(f"* {_note(footnote)}\n" for footnote in table.footnotes)
     return f"{table.caption}\n\n{grid}\n" + (f"\n{notes}" if notes else "")
 
 
 def latex(table: Table) -> str:
     """A `table` environment as wide as the text; needs the packages booktabs and graphicx."""
-    grid = tabulate(_body(table), headers=_head(table), tablefmt="latex_booktabs", disable_numparse=True)
+    grid = tabulate(
+        _body(table), headers=["", *table.columns.values()], tablefmt="latex_booktabs", disable_numparse=True
+    )
     notes = "".join(f"\\par {_escape(_note(footnote))}\n" for footnote in table.footnotes)
     caption = f"\\caption{{{_escape(table.caption)}}}"
     return f"\\begin{{table}}\n{caption}\n\\resizebox{{\\textwidth}}{{!}}{{%\n{grid}}}\n{notes}\\end{{table}}\n"
@@ -56,10 +58,6 @@ def write(tables: Sequence[Table], out: Path, name: str) -> None:
     files.write_bytes(out / f"{name}.md", "\n".join(markdown(table) for table in tables).encode())
     files.write_bytes(out / f"{name}.tex", "\n".join(latex(table) for table in tables).encode())
     files.write_json(out / f"{name}.json", [table.model_dump(mode="json") for table in tables])
-
-
-def _head(table: Table) -> list[str]:
-    return ["", *table.columns.values()]
 
 
 def _body(table: Table) -> list[list[str]]:

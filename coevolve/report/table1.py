@@ -10,7 +10,6 @@ from string import ascii_lowercase
 
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
-from coevolve.errors import UserError
 from coevolve.records.tables import Cell, Estimate
 from coevolve.report import stats
 from coevolve.report.claims import Claims
@@ -25,53 +24,40 @@ Labels = dict[str, str]
 REWARD, SUCCESS = "average reward x 100", "success rate in per cent"
 
 
-def named(labels: ReportLabels, measurements: Sequence[Measurement]) -> dict[str, str]:
-    """The labels of all methods, and of the columns of splits that the paper's table lacks."""
-    return {**labels.methods, **{f"{m.env} {m.split}": labels.split(m.env, m.split) for m in measurements}}
-
-
 @dataclass(frozen=True)
 class MeasuredCells:
     """Measurements by row and column; a split that the paper's table lacks is a column of its own."""
 
     measured: Mapping[Key, Measurement]
     claims: Claims
-    labels: Mapping[str, str]
+    labels: ReportLabels
     report: ReportConfig
 
     @classmethod
     def of(
-        cls, measurements: Sequence[Measurement], claims: Claims, labels: Mapping[str, str], report: ReportConfig
+        cls, measurements: Sequence[Measurement], claims: Claims, labels: ReportLabels, report: ReportConfig
     ) -> MeasuredCells:
-        """The cells of these measurements; `labels` name methods and columns that the paper's table lacks (`named`).
-
-        Raises `UserError` for nothing measured, for mixed settings and for a cell measured twice.
-        """
+        """The cells of these measurements, each of another method or split; raises `UserError` as `common_setting`."""
         common_setting(measurements)
         column_of = {(column.env, column.split): key for key, column in claims.columns.items()}
-        cells: dict[Key, Measurement] = {}
-        for m in measurements:
-            key = m.method, column_of.get((m.env, m.split), f"{m.env} {m.split}")
-            if key in cells:
-                raise UserError(f"{m.method} on {m.env} {m.split} was given twice; give one iteration per method.")
-            cells[key] = m
+        cells = {(m.method, column_of.get((m.env, m.split), f"{m.env} {m.split}")): m for m in measurements}
         return cls(cells, claims, labels, report)
 
-    def reward_table(self, environments: Collection[str] | None = None) -> Table:
+    def reward_table(self, environments: Collection[str] | None = None, of_paper: bool = True) -> Table:
         """Average reward x 100 of every measured method and of every row of the paper, run or not.
 
         A mean is that of the paper's columns, and only where all of them were measured. `environments`: those of the
-        paper's columns (None: all); a row of the paper without a cell in them is left out.
+        paper's columns (None: all); a row of the paper without a cell in them is left out. Without `of_paper` only rows
+        and columns with a measured cell remain.
         """
         columns = self.columns(environments)
-        return self.rewards(self.rows(columns), columns)
-
-    def measured_table(self) -> Table:
-        """`reward_table` of the rows and columns that have a measured cell, with the notes on these."""
-        columns = self.columns()
         rows = self.rows(columns)
-        run = [key for key in product(rows, columns) if self.parts(*key)]
-        return self.rewards(_chosen(rows, {row for row, _ in run}), _chosen(columns, {column for _, column in run}))
+        if not of_paper:
+            run = [key for key in product(rows, columns) if self.parts(*key)]
+            rows, columns = _chosen(rows, {row for row, _ in run}), _chosen(columns, {column for _, column in run})
+        paper = {key: self.claims.value(*key) for key in product(rows, columns)}
+        remark = f"In brackets the paper's cell ({self.claims.source})." if {*paper.values()} - {None} else ""
+        return self.table(REWARD, rows, columns, paper, remark)
 
     def success_table(self) -> Table:
         """Success rate in per cent of what was measured, in the same order; the paper prints none."""
@@ -91,7 +77,7 @@ class MeasuredCells:
             for row, spec in self.claims.rows.items()
             if any((row, column) in self.measured or self.claims.value(row, column) is not None for column in columns)
         }
-        return of_paper | {row: self.labels[row] for row, _ in self.measured if row not in self.claims.rows}
+        return of_paper | {row: self.labels.method(row) for row, _ in self.measured if row not in self.claims.rows}
 
     def columns(self, environments: Collection[str] | None = None) -> Labels:
         """The paper's columns of `environments`, with their mean where these are all, then the other splits."""
@@ -102,20 +88,14 @@ class MeasuredCells:
             for key, spec in self.claims.columns.items()
             if (kept == known if spec.env is None else spec.env in kept)
         }
-        others = [column for _, column in self.measured if column not in self.claims.columns]
-        return of_paper | {column: self.labels.get(column, column) for column in others}
+        others = [(key, m) for (_, key), m in self.measured.items() if key not in self.claims.columns]
+        return of_paper | {key: self.labels.split(m.env, m.split) for key, m in others}
 
     def parts(self, row: str, column: str) -> list[Measurement]:
         """The measurements in a cell: one, in the mean column one of each of the paper's columns, or none."""
         columns = self.claims.parts(column) if column in self.claims.columns else [column]
         parts = [self.measured[row, part] for part in columns if (row, part) in self.measured]
         return parts if len(parts) == len(columns) else []
-
-    def rewards(self, rows: Labels, columns: Labels) -> Table:
-        """Average reward x 100 beside the paper's cells."""
-        paper = {key: self.claims.value(*key) for key in product(rows, columns)}
-        remark = f"In brackets the paper's cell ({self.claims.source})." if {*paper.values()} - {None} else ""
-        return self.table(REWARD, rows, columns, paper, remark)
 
     def table(self, unit: str, rows: Labels, columns: Labels, paper: Mapping[Key, float | None], remark: str) -> Table:
         """The table of these rows and columns beside the numbers of the `paper`; `remark` stands in the caption."""
@@ -150,7 +130,7 @@ class MeasuredCells:
         rng = seeds.generator(0, "table1", *key)
         if unit == SUCCESS:  # without a mean column
             return stats.success_rate(parts[0].records, self.report, rng).times(100.0)
-        return stats.macro_average([part.records for part in parts], self.report, rng).times(100.0)
+        return stats.estimate(*(part.records for part in parts), report=self.report, rng=rng).times(100.0)
 
 
 def _chosen(labels: Labels, keys: Collection[str]) -> Labels:

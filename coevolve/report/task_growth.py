@@ -50,17 +50,16 @@ def growth(
     method: str, env: str, seed: int, rounds: Sequence[Sequence[Trajectory]], pool: Sequence[PoolTask], success: float
 ) -> list[RoundGrowth]:
     """The growth in each of the `rounds`, given by their training episodes; `pool` is that of the last round."""
-    history, first = visits(rounds), dict[str, float]()
+    history = visits(rounds)
+    first = {visit.task.task_id: visit for visit in reversed(history)}
     made = []
     for number in range(1, len(rounds) + 1):
-        scores: dict[int, list[float]] = {}
-        gains: list[float] = []
-        for visit in history:
-            if visit.round == number:
-                scores.setdefault(visit.step, []).extend(episode.reward for episode in visit.episodes)
-                if visit.task.task_id in first:
-                    gains.append(visit.score - first[visit.task.task_id])
-                first.setdefault(visit.task.task_id, visit.score)
+        of_round = [visit for visit in history if visit.round == number]
+        scores = [
+            [episode.reward for visit in of_step for episode in visit.episodes]
+            for of_step in stats.group_by(of_round, "step").values()
+        ]
+        again = [visit for visit in of_round if visit is not first[visit.task.task_id]]
         new = [task for task in pool if task.round == number]
         names = {task.task.task_id for task in new}
         seen = [visit for visit in history if visit.task.task_id in names]
@@ -70,22 +69,19 @@ def growth(
                 env=env,
                 seed=seed,
                 round=number,
-                rewards=tuple(sum(rewards) / len(rewards) for _, rewards in sorted(scores.items())),
+                rewards=tuple(sum(rewards) / len(rewards) for rewards in scores),
                 pool=sum(task.round <= number for task in pool),
                 new=dict(sorted(Counter(task.signal or "unguided" for task in new).items())),
                 visited=len({visit.task.task_id for visit in seen}),
                 solved=len({visit.task.task_id for visit in seen if visit.score >= success}),
-                gains=tuple(gains),
+                gains=tuple(visit.score - first[visit.task.task_id].score for visit in again),
             )
         )
     return made
 
 
 def markdown(rounds: Sequence[RoundGrowth], labels: ReportLabels, confidence: float) -> str:
-    """A row for each method, environment and round; means over the seeds.
-
-    A gain is the mean of `gains`, with Student's interval over the seeds' means.
-    """
+    """A row for each method, environment and round: means over the seeds, of gains with Student's interval."""
     head = ("method", "environment", "round", "reward", "gain on a task", "tasks", "new", "solved later")
     rows = [
         (labels.method(method), labels.env(env), number, *_means(group, confidence))
@@ -95,10 +91,7 @@ def markdown(rounds: Sequence[RoundGrowth], labels: ReportLabels, confidence: fl
 
 
 def draw(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Figure:
-    """The figure: training reward by round, and gain on a task if one was visited again, by environment.
-
-    Methods are lines, thick the mean over seeds, thin each seed.
-    """
+    """The figure: training reward by round, and gain on a task if one was visited again, by environment."""
     charts = [
         (f"{labels.env(env)}: {title}", quantity, curve, of_env)
         for (env,), of_env in stats.group_by(rounds, "env").items()
@@ -127,7 +120,6 @@ def draw_new_tasks(rounds: Sequence[RoundGrowth], labels: ReportLabels) -> Figur
 
 
 def _new_tasks(of_round: Sequence[RoundGrowth]) -> dict[str, tuple[list[tuple[str, int, float]], str]]:
-    """Title, parts and text of both bars of a round, seeds summed."""
     counts = {cause: sum(each.new.get(cause, 0) for each in of_round) for cause in CAUSES}
     parts = [(cause, colour, float(count)) for colour, (cause, count) in enumerate(counts.items()) if count]
     visited, solved = sum(each.visited for each in of_round), sum(each.solved for each in of_round)
@@ -138,10 +130,7 @@ def _new_tasks(of_round: Sequence[RoundGrowth]) -> dict[str, tuple[list[tuple[st
 
 
 def reward_curve(rounds: Sequence[RoundGrowth]) -> list[tuple[float, float]]:
-    """The training reward by step over all rounds of a method, the mean over its seeds.
-
-    The steps of a round divide it: those of round 2 with two steps are at 1.5 and 2.
-    """
+    """The training reward by step, the mean over a method's seeds; a round's steps divide it: two are at 0.5 and 1."""
     return stats.mean_curve(
         (each.round - 1 + step / len(each.rewards), reward)
         for each in rounds
@@ -159,10 +148,7 @@ _CURVES = (("training reward", "reward", reward_curve), ("gain on a task since i
 
 
 def _means(group: Sequence[RoundGrowth], confidence: float) -> tuple[str, ...]:
-    """The numbers of a row as texts."""
-    new: Counter[str] = Counter()
-    for each in group:
-        new.update(each.new)
+    new = sum((Counter(each.new) for each in group), Counter[str]())
     visited = sum(each.visited for each in group)
     reward = stats.mean_of(fmean(each.rewards) for each in group if each.rewards)
     return (
@@ -175,7 +161,6 @@ def _means(group: Sequence[RoundGrowth], confidence: float) -> tuple[str, ...]:
 
 
 def _gain(means: Sequence[float], confidence: float) -> str:
-    """The mean of the seeds' mean gains, with its interval if there are enough of them."""
     if not means:
         return "-"
     interval = stats.student_interval(means, confidence)

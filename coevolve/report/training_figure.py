@@ -37,7 +37,7 @@ Curve = tuple[str, str, Mapping[int, Points]]
 
 @dataclass(frozen=True)
 class TrainingCurve:
-    """The history of one training; `result` is its folder below the suite's results."""
+    """The history of one training."""
 
     model: str
     env: str
@@ -45,7 +45,6 @@ class TrainingCurve:
     seed: int
     iteration: int
     agent: str
-    result: str
     history: Sequence[Mapping[str, float]]
     gold: TrajectoryLogps | None = None
 
@@ -121,10 +120,7 @@ def _points(group: Sequence[TrainingCurve], seed: int, metric: str) -> list[tupl
 
 
 def _gold_curves(name: str, group: Sequence[TrainingCurve]) -> Iterator[Curve]:
-    """The experts' log-prob before and after each iteration.
-
-    All lines of an iteration end with its longest training, so that the mean is over the same seeds at both ends.
-    """
+    """The experts' log-prob before and after each iteration; all lines of one end with its longest training."""
     for iteration, start in starts(group).items():
         of_iteration = [each for each in group if each.iteration == iteration]
         end = start + max(len(each.history) for each in of_iteration)

@@ -114,10 +114,7 @@ def is_miniature(suite: Suite) -> bool:
 def verify(
     claims: Claims, results: Results, report: ReportConfig, as_if: bool = False, miniature: bool = False
 ) -> list[Verdict]:
-    """A verdict on every claim; `as_if` judges orders on results of another setting, too.
-
-    With `miniature` the orders are judged on such results apart, as `Verdict.miniature`.
-    """
+    """A verdict on every claim; `as_if` judges orders of another setting, too, `miniature` judges them apart."""
     draws = resamples(report.bootstrap, claims)
     judged = judge(prepare(claims, results, resamples=draws, as_if=as_if), report.confidence)
     if not miniature:
@@ -134,7 +131,7 @@ def in_miniature(test: ClaimTest, confidence: float) -> InMiniature:
     outcome, needed, remark = _IN_MINIATURE[judge([test], confidence)[0].verdict], None, ""
     shown = _weakest(test, confidence)
     if outcome == "undecided":
-        needed = _largest([spread.seeds_for_interval(HALF_WIDTH, confidence) for spread in test.spreads])
+        needed = _largest([spread.seeds_needed(HALF_WIDTH, 1.0 - confidence) for spread in test.spreads])
         remark = _what_decides(needed, shown.seeds, unit)
     numbers = f"{shown} {unit}; {shown.sizes}."
     text = " ".join(filter(None, [numbers, remark, test.claim.caution]))
@@ -142,9 +139,7 @@ def in_miniature(test: ClaimTest, confidence: float) -> InMiniature:
 
 
 def _largest(counts: Sequence[int | None]) -> int | None:
-    """The largest number of seeds; None if one is None."""
-    known = [count for count in counts if count is not None]
-    return max(known) if len(known) == len(counts) else None
+    return None if None in counts else max(filter(None, counts))
 
 
 def _what_decides(needed: int | None, seeds: int, unit: str) -> str:
@@ -190,10 +185,7 @@ def judge(tests: Sequence[ClaimTest], confidence: float) -> list[Verdict]:
 
 
 def tails(test: ClaimTest) -> tuple[float, float]:
-    """Two-sided p-values of "the claim is true" and of "it is false"; all its numbers have to lie inside, one outside.
-
-    The smaller is that of the side the draws are on.
-    """
+    """Two-sided p-values of "the claim is true" (all its numbers lie inside) and "it is false" (one lies outside)."""
     (low, high), closed = test.claim.limits, isinstance(test.claim, SizeClaim)
     inside = [max(s.below(low, closed=closed), s.above(high, closed=closed)) for s in test.spreads]
     outside = [min(s.above(low), s.below(high)) for s in test.spreads]
@@ -274,17 +266,14 @@ def order_outcome(order: InMiniature) -> str:
 
 def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:
     """The table with notes on its cells of the paper that are reproduced or contradicted."""
-    texts = {
-        "reproduced": f"Reproduced: {_JUDGED} lies within the tolerance of the paper's value.",
-        "contradicted": f"Contradicted: {_JUDGED} lies outside the tolerance of the paper's value.",
-    }
     judged = {(verdict.row, verdict.column): verdict.verdict for verdict in verdicts}
     printed = [(cell.row, cell.column) for cell in table.cells if cell.paper is not None]
-    cells = {name: tuple(cell for cell in printed if judged.get(cell) == name) for name in texts}
-    used = [name for name in texts if cells[name]]
-    marks = ascii_lowercase[len(table.footnotes) :]
-    notes = [Footnote(mark=m, text=texts[name], cells=cells[name]) for m, name in zip(marks, used, strict=False)]
-    return table.model_copy(update={"footnotes": (*table.footnotes, *notes)})
+    notes = [*table.footnotes]
+    for outcome, where in (("reproduced", "within"), ("contradicted", "outside")):
+        if cells := tuple(cell for cell in printed if judged.get(cell) == outcome):
+            text = f"{outcome.capitalize()}: {_JUDGED} lies {where} the tolerance of the paper's value."
+            notes.append(Footnote(mark=ascii_lowercase[len(notes)], text=text, cells=cells))
+    return table.model_copy(update={"footnotes": tuple(notes)})
 
 
 def _about(test: ClaimTest) -> dict[str, Any]:
@@ -304,6 +293,7 @@ def _verdict(test: ClaimTest, p: float, claims: int, confidence: float) -> Verdi
     needed, remark = None, ""
     if outcome == "underpowered":
         needed = _largest([s.seeds_needed(abs(_room(s.mean, test.claim)), level / claims, POWER) for s in test.spreads])
+        needed = needed and max(needed, *(spread.n_seeds + 1 for spread in test.spreads))
         on_limit = any(math.isclose(_room(s.mean, test.claim), 0.0, abs_tol=1e-9) for s in test.spreads)
         remark = _caveat(shown.seeds, needed, on_limit)
     basis = f"{shown.sizes}, p {readable(p)} of {claims} claims"
@@ -342,7 +332,6 @@ class _Shown(NamedTuple):
 
 
 def _weakest(test: ClaimTest, confidence: float) -> _Shown:
-    """The number with the weakest evidence for the claim."""
     spread = min(test.spreads, key=lambda spread: _room(spread.mean, test.claim))
     return _Shown(spread.mean, *spread.interval(confidence), spread.n_tasks, spread.n_seeds)
 

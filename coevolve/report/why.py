@@ -53,10 +53,7 @@ class Evidence(Record):
 
 
 class CellTrace(Record):
-    """A cell with everything it depends on.
-
-    `place`: where the paper prints its value. `said`: the paper's statements about it. `broken`: inconsistencies.
-    """
+    """A cell, its `place` in the paper, what the paper `said` of it, all it depends on, and what is `broken`."""
 
     printed: Printed
     place: str
@@ -88,8 +85,7 @@ def cells(home: Path) -> list[Printed]:
 def find(printed: Sequence[Printed], query: str) -> Printed:
     """The cell that matches a query: all its words are words of the cell's name or keys, or prefixes of them.
 
-    Cells of the first matching table have priority. Raises `UserError` with the matching cells if there are several,
-    and with similar ones if there is none.
+    Cells of the first matching table have priority. Raises `UserError` if several match or none does, and lists cells.
     """
     words = _WORD.findall(query.lower())
     for fit in range(3):
@@ -105,10 +101,7 @@ def find(printed: Sequence[Printed], query: str) -> Printed:
 
 
 def ask(printed: Printed, claims: Claims, is_made: provenance_chain.IsMade, changed: Changed) -> CellTrace:
-    """Trace a cell to its sources; check files, ids, and whether each job has the present settings and code.
-
-    Raises `UserError` if the table has no provenance, or if a provenance on the way is invalid.
-    """
+    """Trace a cell; check files, ids, settings and code. Raises `UserError` for a missing or invalid provenance."""
     cell, key = printed.cell, (printed.cell.row, printed.cell.column)
     sources, folder = list(dict.fromkeys(cell.sources)), Path(printed.file).parent.as_posix()
     chain = provenance_chain.walk(folder, sources, is_made)
@@ -127,10 +120,7 @@ def ask(printed: Printed, claims: Claims, is_made: provenance_chain.IsMade, chan
 
 
 def tables(path: Path) -> Iterator[Table]:
-    """The tables in a JSON file, single or in a list; nothing for other content.
-
-    Raises `UserError` for no JSON, and for a table of another version of the kit.
-    """
+    """The tables in a JSON file, if any; raises `UserError` for no JSON, or a table of another version of the kit."""
     try:
         content = json.loads(path.read_bytes())
     except ValueError:
@@ -186,7 +176,6 @@ def _evidence(sources: Sequence[str], splits: set[str]) -> Iterator[Evidence]:
 
 
 def _changed_table(printed: Printed, folder: str) -> Iterator[str]:
-    """A sentence if the table file has changed since its stage wrote it."""
     record, now = provenance_chain.read(folder), files.sha256(Path(printed.file))
     if record.outputs.get(Path(printed.file).name) != now:
         yield f"{printed.file} is not what `{record.stage}` wrote: it is {now[:12]} now; make it again."
@@ -205,10 +194,7 @@ def _stale(folder: str, chain: provenance_chain.Chain, changed: Changed) -> Iter
 
 
 def _dangling_ids(evidence: Sequence[Evidence], chain: provenance_chain.Chain) -> Iterator[str]:
-    """Records without their episode, pairs without their trajectories, episodes of another policy.
-
-    A job that makes pairs of its own explorations (IPR) has these beside them.
-    """
+    """Records without their episode, pairs without their trajectories, episodes of another policy."""
     ids = functools.cache(_ids)
     for each in evidence:
         known = ids(str(Path(each.file).with_name("episodes.jsonl")))
@@ -217,7 +203,7 @@ def _dangling_ids(evidence: Sequence[Evidence], chain: provenance_chain.Chain) -
             yield f"{each.file}: {len(lost)} records name episodes that are not beside it, such as {lost[0]}."
     for result in chain.results:
         rollouts = [each.path for each in result.inputs if each.path.endswith(("episodes.jsonl", "experts.jsonl"))]
-        rollouts.append(f"{result.folder}/explored.jsonl")
+        rollouts.append(f"{result.folder}/explored.jsonl")  # of a job that makes pairs of its own explorations (IPR)
         yield from _unknown_sides(Path(result.folder, "pairs.jsonl"), set().union(*map(ids, rollouts)))
         yield from _other_policies(result)
 

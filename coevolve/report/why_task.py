@@ -17,10 +17,7 @@ R = TypeVar("R", bound=Record)
 
 
 class TaskTrace(Record):
-    """A task with everything it depends on; `pool` is the first file with it.
-
-    `signal` and `episode` are None for a task of unguided exploration. `broken`: inconsistencies.
-    """
+    """A task with all it depends on; `pool` is the first file with it, `signal` None if it was explored unguided."""
 
     pool: str
     task: PoolTask
@@ -44,10 +41,7 @@ def pools(home: Path, query: str) -> list[Path]:
 
 
 def trace(path: Path, query: str, is_made: provenance_chain.IsMade) -> TaskTrace:
-    """Trace the task `query` of the pool in `path`; all files on the way are hashed.
-
-    Raises `UserError` if a provenance or the fragment is missing.
-    """
+    """Trace the task `query` of the pool in `path`; raises `UserError` if a provenance or the fragment is missing."""
     task = next(task for task in jsonl.read(path, PoolTask) if task.task.task_id == query)
     folder = path.parent.as_posix()
     chain = provenance_chain.walk(folder, provenance_chain.read(folder).inputs, is_made)

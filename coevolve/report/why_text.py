@@ -20,10 +20,7 @@ SHOWN = 3
 
 
 def text(answer: CellTrace, home: str) -> str:
-    """The cell, its records, the tree of results that they depend on, and inconsistencies.
-
-    `home` is the folder of the suite's results; paths in the tree are relative to it.
-    """
+    """The cell, its records, the tree of results behind it with paths relative to `home`, and inconsistencies."""
     head = [answer.printed.name, *(f"  {name:9} {value}" for name, value in _head(answer, home)), ""]
     records = [line for evidence in answer.evidence for line in _records(evidence)]
     seen, tree = set[str](), list[str]()
@@ -76,10 +73,7 @@ def _records(evidence: Evidence) -> Iterator[str]:
 
 
 def _branch(chain: Chain, folder: str, home: str, margins: tuple[str, str], seen: set[str]) -> Iterator[str]:
-    """A result's line and the tree of its inputs; a result that was shown before is not expanded.
-
-    `margins` are the prefixes of the result's line and of the lines below it.
-    """
+    """A result's line and the tree of its inputs, after these margins; one that was shown before is not expanded."""
     first, rest = margins
     if folder in seen:
         yield f"{first}{_short(folder, home)} (above)"

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.derived.methods import with_model
-from coevolve.report import claims, differences, measurement, pair_counts, table, table1
+from coevolve.report import claims, differences, measurement, pair_counts, table
 from coevolve.report.labels import ReportLabels
 from coevolve.report.table import Table
 from coevolve.report.table1 import MeasuredCells
@@ -24,8 +24,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         last = measurement.final(list(measurement.read(suite, records)))
         counts = pair_counts.read({key: path for key, path in summaries.items() if key[1] == name})
         labels = ReportLabels.of(suite, {method: recipe.label for method, recipe in recipes.items()})
-        cells = MeasuredCells.of(last, paper, table1.named(labels, last), suite.report)
-        tables += [cells.measured_table(), cells.success_table()]  # without what was not run
+        cells = MeasuredCells.of(last, paper, labels, suite.report)
+        tables += [cells.reward_table(of_paper=False), cells.success_table()]  # without what was not run
         compared = differences.paired(last, suite.report)
         text = pair_counts.methods_markdown(recipes.values(), counts, drops, labels)
         texts.append(f"Model: {model.label}.\n\n{differences.markdown(compared, labels)}\n{text}")

@@ -10,9 +10,8 @@ from coevolve.config.loading import read_machine
 from coevolve.config.machine import Machine
 from coevolve.dag.branch import Branch
 from coevolve.records.provenance import Provenance, Workload
-from coevolve.report import costs, costs_figure, drawing
+from coevolve.report import costs, drawing, job_history
 from coevolve.report.costs import Cost
-from coevolve.report.job_history import JobHistory
 from coevolve.run.job import Job
 from coevolve.storage import files
 
@@ -22,19 +21,19 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
     A job whose environment had no `expected` when it ran has no estimate, and is left out.
     """
-    machine, history = read_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
-    jobs = [(each, _cost(job, machine, each, work)) for each in history.jobs.values() if (work := each.workload)]
+    machine, history = read_machine(job.file("machine")), job_history.read(job.inputs["provenance"])
+    jobs = [(each, _cost(job, machine, each, work)) for each in history.values() if (work := each.workload)]
     tables = {
         "stage": costs.lines((each.stage, cost) for each, cost in jobs),
         "method": costs.lines((_owner(job, each), cost) for each, cost in jobs),
     }
     named = {"method": labels(job.suite)}
     text = "\n\n".join(costs.text(heading, rows, named.get(heading, {})) for heading, rows in tables.items())
-    if left_out := len(history.jobs) - len(jobs):
-        text += f"\n\nNot in the tables: {left_out} of {len(history.jobs)} jobs, which ran without `expected`."
+    if left_out := len(history) - len(jobs):
+        text += f"\n\nNot in the tables: {left_out} of {len(history)} jobs, which ran without `expected`."
     files.write_bytes(out / "costs.md", f"Predicted for {machine.label}, and measured.\n\n{text}\n".encode())
     files.write_json(out / "costs.json", {heading: [asdict(row) for row in rows] for heading, rows in tables.items()})
-    drawing.write(out / "costs.svg", lambda: costs_figure.draw(tables, labels(job.suite)))
+    drawing.write(out / "costs.svg", lambda: costs.draw(tables, labels(job.suite)))
     return {"jobs": len(jobs)}
 
 

@@ -14,9 +14,8 @@ from coevolve.records.evaluation import SummaryKey
 from coevolve.records.gradients import GradientReport
 from coevolve.records.pairs import PreferencePair
 from coevolve.records.provenance import Provenance
-from coevolve.report import analysis, claims, drawing, exploration, failure_figures, mechanism
+from coevolve.report import analysis, claims, drawing, exploration, failure_figures, job_history, mechanism
 from coevolve.report.exploration import AgentRecord
-from coevolve.report.job_history import JobHistory
 from coevolve.report.labels import ReportLabels
 from coevolve.run.job import Job
 from coevolve.storage import files, jsonl
@@ -30,13 +29,14 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     And, of the trainings, the mechanism: `coevolve.report.mechanism`. The rewards and the mechanism have a figure each.
     """
     suite, paper = with_model(job.suite), claims.load(job.file("claims"))
-    machine, history = read_machine(job.file("machine")), JobHistory.read(job.inputs["provenance"])
+    machine, history = read_machine(job.file("machine")), job_history.read(job.inputs["provenance"])
     labels = ReportLabels.of(suite)
     read = exploration.read(suite, job.files("explorations"))
     explored = [each for each in read if each.episodes]  # shares of nothing are undefined
     experts = {env: _first_of_task(path) for env, path in job.files("experts").items()}
     records = job.files("records")
-    jobs = {name: history.behind(path for key, path in records.items() if key[0] == name) for name in suite.methods}
+    evaluated = {name: [path for key, path in records.items() if key[0] == name] for name in suite.methods}
+    jobs = {name: job_history.behind(history, paths) for name, paths in evaluated.items()}
     branch_jobs = list(_jobs_of_branches(jobs))
     gradients = [
         (GradientReport.from_json(files.read_bytes(path)), _agent(key)) for key, path in job.files("gradients").items()
@@ -47,9 +47,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         shares=tuple(analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored),
         diversity=tuple(analysis.diversity(each, experts[each.env]) for each in explored),
         failure_rewards=tuple(analysis.failure_rewards(each) for each in explored),
-        drift=_rows(analysis.drift_of, branch_jobs),
-        gold=_rows(partial(analysis.trajectory_drift_of, sample="gold"), branch_jobs),
-        explored=_rows(partial(analysis.trajectory_drift_of, sample="explored"), branch_jobs),
+        drift=_rows(analysis.drift, branch_jobs),
+        gold=_rows(partial(analysis.trajectory_drift, sample="gold"), branch_jobs),
+        explored=_rows(partial(analysis.trajectory_drift, sample="explored"), branch_jobs),
         hard_negatives=tuple(mechanism.hard_negatives(each, hard) for each in explored),
         pair_rewards=_rows(partial(mechanism.pair_rewards, threshold=hard), pairs),
         off_policy=_rows(mechanism.off_policy, branch_jobs),
@@ -60,7 +60,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         gradients=_rows(mechanism.gradient_shares, gradients),
         gradient_angles=_rows(mechanism.gradient_angles, gradients),
     )
-    analysis.write(measured, labels, out)
+    files.write_json(out / "analysis.json", measured.model_dump(mode="json"))
+    files.write_bytes(out / "analysis.md", analysis.markdown(measured, labels).encode())
     drawing.write(out / "failure_rewards.svg", lambda: failure_figures.draw_rewards(measured.failure_rewards, labels))
     drawing.write(out / "mechanism.svg", lambda: failure_figures.draw_mechanism(measured, labels))
     return {"explorations": len(explored)}

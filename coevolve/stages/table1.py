@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.derived.methods import with_model
-from coevolve.report import claims, measurement, table, table1
+from coevolve.report import claims, measurement, table
 from coevolve.report.labels import ReportLabels
 from coevolve.report.table1 import MeasuredCells
 from coevolve.run.job import Job
@@ -14,8 +14,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `table1` as Markdown, LaTeX and JSON."""
     suite, paper = with_model(job.suite), claims.load(job.file("claims"))
     last = measurement.final(list(measurement.read(suite, job.files("records"))))
-    named = table1.named(ReportLabels.of(suite), last)
-    cells = MeasuredCells.of(last, paper, named, suite.report)
+    cells = MeasuredCells.of(last, paper, ReportLabels.of(suite), suite.report)
     tables = [cells.reward_table(suite.envs), cells.success_table()]
     table.write(tables, out, "table1")
     return {"cells": sum(cell.estimate is not None for each in tables for cell in each.cells)}

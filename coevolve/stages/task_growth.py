@@ -36,7 +36,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     drawing.write(out / "growth.svg", lambda: task_growth.draw(rounds, labels))
     drawing.write(out / "new_tasks.svg", lambda: task_growth.draw_new_tasks(rounds, labels))
     paper, measured = claims.load(job.file("claims")), list(measurement.read(suite, job.files("records")))
-    comparison = "\n".join(second_paper.texts(paper.success_tables, measured, suite.report))
-    files.write_bytes(out / "comparison.md", comparison.encode())
+    comparison = [second_paper.markdown(table, measured, suite.report) for table in paper.success_tables.values()]
+    files.write_bytes(out / "comparison.md", "\n".join(comparison).encode())
     files.write_json(out / "growth.json", [each.model_dump(mode="json") for each in rounds])
     return {"rounds": len(rounds)}

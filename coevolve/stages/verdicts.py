@@ -17,5 +17,5 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     paper = claims.load(job.file("claims"))
     evidence = Results(tuple(measured), tuple(explored))
     judged = verdicts.verify(paper, evidence, suite.report, miniature=verdicts.is_miniature(suite))
-    tables = second_paper.texts(paper.success_tables, measured, suite.report)
+    tables = [second_paper.markdown(table, measured, suite.report) for table in paper.success_tables.values()]
     return verdicts.write(judged, out, tables=tables)

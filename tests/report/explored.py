@@ -9,7 +9,13 @@ from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
 from coevolve.report import claims
 from coevolve.report.exploration import Exploration
+from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
+
+#: Of the paper's methods and environments.
+LABELS = ReportLabels(
+    {"sft": "SFT", "eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld", "webshop": "WebShop"}
+)
 
 
 def episode(task, reward, actions=("look",), *, observations=(), **fields):
@@ -43,10 +49,10 @@ def measurement(
     return Measurement(suite, model, protocol, method, env, split, iteration, records, (source,))
 
 
-def train_report(history):
+def train_report(history, rows=1):
     """The notes of a training with these steps."""
     return TrainReport(
-        rows=1, truncated=0, dropped=0, steps=len(history), tokens=9, first_loss=1.0, last_loss=1.0, history=history,
+        rows=rows, truncated=0, dropped=0, steps=len(history), tokens=9, first_loss=1.0, last_loss=1.0, history=history,
         seconds=1.0, trained_tokens=9,
     )  # fmt: skip
 

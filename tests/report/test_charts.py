@@ -1,7 +1,6 @@
 """Figures of the report page: numbers for people, seeds as thin lines, rewards of online trainings."""
 
 import re
-from functools import partial
 from xml.etree import ElementTree
 
 import pytest
@@ -65,7 +64,7 @@ def test_an_online_training_has_its_reward_by_step_and_iterations_follow_one_ano
         for iteration in (1, 2)
     }
     trained = [
-        TrainingCurve("tiny", "webshop", "grpo", seed, iteration, "target", f"r{seed}{iteration}", history)
+        TrainingCurve("tiny", "webshop", "grpo", seed, iteration, "target", history)
         for (seed, iteration), history in histories.items()
     ]
     figure = training_figure.draw(trained, LABELS)
@@ -83,7 +82,7 @@ def test_an_online_training_has_its_reward_by_step_and_iterations_follow_one_ano
 def test_the_mean_of_gold_log_probs_is_over_trainings_of_different_lengths():
     trained = [
         TrainingCurve(
-            "tiny", "webshop", "eto", seed, 1, "target", f"r{seed}", [{"loss": 1.0}] * steps,
+            "tiny", "webshop", "eto", seed, 1, "target", [{"loss": 1.0}] * steps,
             TrajectoryLogps(trajectories=1, action_tokens=1, before=-10.0, after=after),
         )
         for seed, steps, after in ((0, 4, -8.0), (1, 6, -2.0))
@@ -130,13 +129,6 @@ def test_marks_have_their_numbers_as_text_and_hostile_labels_stay_text():
     colours = set(re.findall(r"(?:fill|stroke): ([^;\"]*)", image.partition("</style>")[2]))
     assert colours == {"none", "currentColor", "var(--page)", "var(--c0)", "var(--c1)"}
     assert set(re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', image)) and "DejaVu" not in image
-
-
-def test_images_of_one_page_have_no_id_in_common():
-    rows = [BarRow("a", [[("b", 0, 1.0)]], "c")]
-    images = [drawing.svg(drawing.drawn(partial(drawing.bars, title, {"All": rows}))).decode() for title in "AB"]
-    first, second = (set(re.findall(r' id="([^"]*)"', image)) for image in images)
-    assert first and second and first.isdisjoint(second)
 
 
 def test_a_section_without_a_measurement_is_left_out(root, tmp_path):

@@ -90,18 +90,26 @@ def test_a_large_difference_has_a_small_p_and_never_0(errors):
     assert stats.two_sided_p(-errors, 1.0) == pytest.approx(2 * scipy_stats.norm.sf(errors), rel=1e-6, abs=0.0)
 
 
+def comparability(a, b):
+    """The first sentence of a comparison."""
+    return next(comparison.compare([a, b])).removeprefix(f"{a.label} and {b.label}, test: ").strip()
+
+
+SAME = "comparable: every setting is the same."
+DIFFERENT = "NOT comparable (settings that differ: 1; not stated by both: 0)."
+
+
 def test_comparability_has_three_answers():
     a = result("a", split([0.0, 0.5, 1.0]))
-    assert comparison.comparable(a, result("b", split([0.0, 0.5, 1.0]), temperature=0.7), "test") is True
-    assert comparison.comparable(a, result("b", split([0.0, 0.5, 1.0]), step_limit=15), "test") is False
-    assert comparison.comparable(a, result("b", split([0.0, 0.5, 1.0, 1.0])), "test") is False
+    assert comparability(a, result("b", split([0.0, 0.5, 1.0]), temperature=0.7)) == SAME
+    assert comparability(a, result("b", split([0.0, 0.5, 1.0]), step_limit=15)) == DIFFERENT
+    assert comparability(a, result("b", split([0.0, 0.5, 1.0, 1.0]))) == DIFFERENT
     stated = {k: v for k, v in SETTINGS.items() if k != "products"}
     unknown = EvaluationResult(label="b", settings=stated, splits=a.splits)
-    assert comparison.comparable(a, unknown, "test") is None
+    assert comparability(a, unknown) == "comparability is unknown (settings not stated by both: 1)."
     lines = "\n".join(comparison.compare([a, unknown, result("c", split([1.0, 0.5]))]))
-    assert "a and b, test: comparability is unknown (settings not stated by both: 1)." in lines
+    assert f"a and c, test: {DIFFERENT}" in lines
     assert "| products" in lines and "not stated" in lines
-    assert "a and c, test: NOT comparable (settings that differ: 1; not stated by both: 0)." in lines
     other = EvaluationResult(label="d", settings=SETTINGS, splits={"dev": split([1.0, 0.0])})
     assert "d has no result on split `test`" in "\n".join(comparison.compare([a, other]))
 
@@ -162,24 +170,19 @@ def test_the_settings_are_those_of_an_episode_that_started(root, tmp_path):
 
 def test_a_setting_that_is_written_as_another_type_is_the_same():
     ours, theirs = result("ours", split([0.0, 1.0]), seeds="0"), result("theirs", split([0.0, 1.0]), seeds=0)
-    assert comparison.comparable(ours, theirs, "test") is True
-    assert comparison.comparable(ours, result("theirs", split([0.0, 1.0]), seeds=1), "test") is False
+    assert comparability(ours, theirs) == SAME
+    assert comparability(ours, result("theirs", split([0.0, 1.0]), seeds=1)) == DIFFERENT
 
 
 def test_a_file_written_by_hand(tmp_path):
     path = tmp_path / "theirs.yaml"
-    path.write_text("label: theirs\nsettings: {environment: webshop}\nsplits: {test: {tasks: 200, mean_reward: 0.6}}\n")
+    split = "splits: {test: {tasks: 200, mean_reward: 0.6}}"
+    path.write_text(f"label: theirs\nsettings: {{environment: webshop}}\n{split}\nstarted: 2024-01-31\n")
     theirs = evaluation_result.read(path)
-    assert theirs.splits["test"].mean_reward == 0.6
+    assert (theirs.splits["test"].mean_reward, theirs.started) == (0.6, "2024-01-31"), "a date is its text"
     path.with_suffix(".json").write_text(json.dumps(theirs.model_dump(mode="json")))
     assert evaluation_result.read(path.with_suffix(".json")) == theirs
     assert "60.0" in evaluation_result.table([theirs])
-
-
-def test_a_date_written_by_hand_is_its_text(tmp_path):
-    path = tmp_path / "theirs.yaml"
-    path.write_text("label: x\nsettings: {}\nsplits: {test: {tasks: 2, mean_reward: 0.6}}\nstarted: 2024-01-31\n")
-    assert evaluation_result.read(path).started == "2024-01-31"
 
 
 @pytest.mark.parametrize(

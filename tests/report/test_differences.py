@@ -2,13 +2,12 @@ from pathlib import Path
 
 import pytest
 from builders import record
-from report.explored import measurement
+from report.explored import LABELS, measurement
 
 from coevolve.config.loading import load_suite
 from coevolve.dag.layout import Layout
 from coevolve.errors import UserError
 from coevolve.report import differences
-from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import read
 from coevolve.storage import jsonl
 
@@ -34,9 +33,7 @@ def test_differences_are_paired_by_task_over_all_splits(root):
     # Every task differs by 0.5, so the interval has no width however far the rewards lie apart.
     assert (found.estimate.mean, found.estimate.low, found.estimate.high) == pytest.approx((0.5, 0.5, 0.5))
     assert found.estimate.n_tasks == 3
-    table = differences.markdown(
-        [found], ReportLabels({"eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
-    )
+    table = differences.markdown([found], LABELS)
     assert "| ScienceWorld | Co-evolving - ETO | 50.0 [50.0, 50.0] | 3 |" in " ".join(table.split())
 
 

@@ -2,14 +2,11 @@ import re
 
 import numpy as np
 import pytest
-from report.explored import explored
+from report.explored import LABELS, explored
 
 from coevolve.errors import UserError
 from coevolve.report import drawing, figure2
 from coevolve.report.figure2 import FailureFigure, data, difference, draw, failed_by_sft, values
-from coevolve.report.labels import ReportLabels
-
-LABELS = ReportLabels({"sft": "SFT", "eto": "ETO", "coevolve": "Co-evolving"}, {"sciworld": "ScienceWorld"})
 
 #: SFT solves `d`; the failure agent, alone, makes a better failure of `a` and solves `c`.
 ETO = {"a": 0.2, "b": 0.4, "c": 0.0, "d": 1.0}
@@ -75,6 +72,7 @@ def test_panels_hold_bars_differences_and_what_is_to_be_said(labels, report):
     failures = panel.bars[0].estimate
     assert failures.mean == 5 and failures.low < 5 < failures.high and failures.n_seeds == 2
     assert panel.differences["shared_reward"].mean == pytest.approx(20 / 3)
+    assert {name: each.n for name, each in panel.differences.items()} == {"number": 8, "shared_reward": 6}
     assert "text prints no values" in figure.caption and figure.caption.endswith("An invented shop.")
     assert "eto/0/2/target" in figure.sources
 
@@ -84,11 +82,6 @@ def test_another_methods_tasks_count_nothing(labels, report):
     other = explored("agent_data", dict.fromkeys("uvwxyz", 0.0))
     panels = [data(found, labels, "", report).panels for found in (explorations(), [*explorations(), other])]
     assert panels[0] == panels[1]
-
-
-def test_a_difference_counts_its_own_values(labels, report):
-    (panel,) = data(explorations((0, 1)), labels, "", report).panels
-    assert {name: each.n for name, each in panel.differences.items()} == {"number": 8, "shared_reward": 6}
 
 
 def test_data_come_back_from_json_unchanged_and_give_equal_images(labels, report):

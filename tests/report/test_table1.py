@@ -1,4 +1,3 @@
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,8 @@ from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
 from coevolve.report import claims as claims_file
 from coevolve.report.claims import Claims
-from coevolve.report.table import Table, latex, markdown
-from coevolve.report.table import write as write_tables
+from coevolve.report.labels import ReportLabels
+from coevolve.report.table import latex, markdown
 from coevolve.report.table1 import MeasuredCells
 
 CLAIMS = claims_file.load(Path(__file__).parents[2] / "configs" / "claims.yaml")
@@ -32,7 +31,11 @@ SMALL = Claims.model_validate(
     }
 )
 
-cells_of = MeasuredCells.of
+LABELS = {"sft": "SFT", "eto": "ETO", "odd": "50 % odd_method & more"}
+
+
+def cells_of(measurements, report, claims=SMALL):
+    return MeasuredCells.of(measurements, claims, ReportLabels(LABELS, {"alfworld": "ALFWorld"}), report)
 
 
 @pytest.fixture
@@ -50,7 +53,7 @@ def cell(table, row, column):
 
 
 def test_markdown_of_a_small_table(sft, report):
-    assert markdown(cells_of([sft], SMALL, {}, report).reward_table()) == (
+    assert markdown(cells_of([sft], report).reward_table()) == (
         "Average reward x 100 with its 95 % interval over tasks and, where there are several, trainings. In brackets "
         "the paper's cell (a paper). "
         "Suite micro, model tiny, protocol fixed. Tasks x seeds: Seen 2 x 2.\n"
@@ -64,17 +67,9 @@ def test_markdown_of_a_small_table(sft, report):
     )
 
 
-def test_json_has_rows_and_columns_in_the_order_of_the_printed_table(sft, report, tmp_path):
-    made = cells_of([sft], SMALL, {}, report).reward_table()
-    write_tables([made], tmp_path, "table1")
-    (left,) = [Table.model_validate(each) for each in json.loads((tmp_path / "table1.json").read_text())]
-    assert markdown(left) == markdown(made) == (tmp_path / "table1.md").read_text()
-    assert list(left.columns) == ["seen", "shop", "mean"]
-
-
 def test_the_mean_needs_every_column_of_the_paper(sft, shop, report):
-    assert cell(cells_of([sft], SMALL, {}, report).reward_table(), "sft", "mean").estimate is None
-    both = cell(cells_of([sft, shop], SMALL, {}, report).reward_table(), "sft", "mean")
+    assert cell(cells_of([sft], report).reward_table(), "sft", "mean").estimate is None
+    both = cell(cells_of([sft, shop], report).reward_table(), "sft", "mean")
     assert both.estimate.mean == pytest.approx(50.0)
     assert (both.estimate.n_tasks, both.estimate.n_seeds, both.estimate.n) == (5, 2, 10)
     assert both.sources == sft.sources + shop.sources
@@ -83,22 +78,21 @@ def test_the_mean_needs_every_column_of_the_paper(sft, shop, report):
 def test_a_cell_does_not_change_when_others_are_added(measure, report):
     values = {f"t{i}": [i / 9] for i in range(10)}
     one, two = measure("sft", "sciworld", "seen", values), measure("sft", "webshop", "test", values)
-    alone, together = (cells_of(ms, SMALL, {}, report).reward_table() for ms in ([one], [two, one]))
+    alone, together = (cells_of(ms, report).reward_table() for ms in ([one], [two, one]))
     assert cell(alone, "sft", "seen") == cell(together, "sft", "seen")
     assert cell(together, "sft", "seen").estimate.low < 50 < cell(together, "sft", "seen").estimate.high
 
 
 def test_every_row_and_column_of_the_paper_is_listed_run_or_not(sft, report):
-    table = cells_of([sft], CLAIMS, {}, report).reward_table()
+    table = cells_of([sft], report, CLAIMS).reward_table()
     assert list(table.rows) == list(CLAIMS.rows)
     assert list(table.columns) == list(CLAIMS.columns)
     assert [c.paper for c in table.cells] == [claim.value for claim in CLAIMS.cells() if claim.row in CLAIMS.rows]
     assert len([c for c in table.cells if c.estimate]) == 1
 
 
-def test_methods_and_splits_the_paper_lacks_come_last(measure, labels, report):
-    labels |= {"alfworld dev": "ALFWorld dev"}
-    table = cells_of([measure("odd", "alfworld", "dev", {"a": [1.0]})], SMALL, labels, report).reward_table()
+def test_methods_and_splits_the_paper_lacks_come_last(measure, report):
+    table = cells_of([measure("odd", "alfworld", "dev", {"a": [1.0]})], report).reward_table()
     assert list(table.rows.values()) == ["GPT-4", "SFT", "50 % odd_method & more"]
     assert list(table.columns) == ["seen", "shop", "mean", "alfworld dev"]
     assert table.columns["alfworld dev"] == "ALFWorld dev"
@@ -106,21 +100,15 @@ def test_methods_and_splits_the_paper_lacks_come_last(measure, labels, report):
     assert "not run" in markdown(table) and "100.0 [100.0, 100.0] |" in markdown(table)
 
 
-def test_caption_names_protocol_suite_and_numbers_that_differ(measure, sft, labels, report):
+def test_caption_names_protocol_suite_and_numbers_that_differ(measure, sft, report):
     other = measure("eto", "sciworld", "seen", {"a": [0.5]})
-    caption = cells_of([sft, other], SMALL, labels, report).reward_table().caption
+    caption = cells_of([sft, other], report).reward_table().caption
     assert "Suite micro, model tiny, protocol fixed." in caption
     assert "Seen 2 x 2 (SFT), 1 x 1 (ETO)." in caption
 
 
-def test_the_means_of_trainings_have_the_unit_of_their_mean(shop, report):
-    estimate = cell(cells_of([shop], SMALL, {}, report).reward_table(), "sft", "shop").estimate
-    assert estimate.seed_means == pytest.approx({0: 100 * 2 / 3, 1: 100 / 3})
-    assert estimate.mean == pytest.approx(50)
-
-
 def test_success_is_a_table_of_its_own(shop, sft, report):
-    table = cells_of([shop, sft], SMALL, {}, report).success_table()
+    table = cells_of([shop, sft], report).success_table()
     assert list(table.rows) == ["sft"]
     assert list(table.columns) == ["seen", "shop"]
     assert cell(table, "sft", "shop").estimate.mean == pytest.approx(100 / 6)
@@ -134,7 +122,7 @@ def test_a_method_that_never_or_always_succeeds_has_wilsons_interval(measure, re
         measure(method, "sciworld", "seen", {f"t{number}": [reward] * 2 for number in range(24)})
         for method, reward in (("sft", 0.5), ("gpt4", 1.0))
     )
-    table = cells_of([never, always], SMALL, {}, report).success_table()
+    table = cells_of([never, always], report).success_table()
     expected = {"sft": binomtest(0, 24), "gpt4": binomtest(24, 24)}
     for row, test in expected.items():
         ends, estimate = test.proportion_ci(0.95, method="wilson"), cell(table, row, "seen").estimate
@@ -142,34 +130,34 @@ def test_a_method_that_never_or_always_succeeds_has_wilsons_interval(measure, re
         assert estimate.low < estimate.high
 
 
-def test_a_table_of_what_was_measured_has_no_note_on_a_cell_that_it_lacks(measure, sft, shop, labels, report):
-    table = cells_of([sft, shop], SMALL, labels, report).measured_table()
+def test_a_table_of_what_was_measured_has_no_note_on_a_cell_that_it_lacks(measure, sft, shop, report):
+    table = cells_of([sft, shop], report).reward_table(of_paper=False)
     assert list(table.rows) == ["sft"] and list(table.columns) == ["seen", "shop", "mean"]
     assert table.footnotes == ()  # the only note is on GPT-4's cell
-    whole = {(c.row, c.column): c for c in cells_of([sft, shop], SMALL, labels, report).reward_table().cells}
+    whole = {(c.row, c.column): c for c in cells_of([sft, shop], report).reward_table().cells}
     assert [whole[c.row, c.column] for c in table.cells] == list(table.cells)
     gpt4 = measure("gpt4", "sciworld", "seen", {"a": [0.5]})
-    assert [note.mark for note in cells_of([gpt4], SMALL, labels, report).measured_table().footnotes] == ["a"]
-    other = cells_of([measure("odd", "sciworld", "seen", {"a": [0.5]})], SMALL, labels, report).measured_table()
+    assert [note.mark for note in cells_of([gpt4], report).reward_table(of_paper=False).footnotes] == ["a"]
+    other = cells_of([measure("odd", "sciworld", "seen", {"a": [0.5]})], report).reward_table(of_paper=False)
     assert list(other.rows) == ["odd"] and "paper" not in other.caption
 
 
-def test_a_suite_of_other_environments_prints_none_of_the_papers_empty_columns(measure, sft, report, labels):
-    one = cells_of([sft], SMALL, {}, report).reward_table(["sciworld"])
+def test_a_suite_of_other_environments_prints_none_of_the_papers_empty_columns(measure, sft, report):
+    one = cells_of([sft], report).reward_table(["sciworld"])
     assert list(one.columns) == ["seen"] and list(one.rows) == ["gpt4", "sft"] and len(one.footnotes) == 1
-    both = cells_of([sft], SMALL, {}, report).reward_table(["sciworld", "webshop", "alfworld"])
-    assert both == cells_of([sft], SMALL, {}, report).reward_table()
+    both = cells_of([sft], report).reward_table(["sciworld", "webshop", "alfworld"])
+    assert both == cells_of([sft], report).reward_table()
     other = measure("odd", "alfworld", "dev", {"a": [1.0]})
-    none = cells_of([other], SMALL, labels, report).reward_table(["alfworld"])
+    none = cells_of([other], report).reward_table(["alfworld"])
     assert list(none.columns) == ["alfworld dev"] and list(none.rows) == ["odd"] and none.footnotes == ()
     assert "paper" not in none.caption.split("Environments")[0] and "paper" not in markdown(none).split("\n\n")[1]
-    shop = cells_of([measure("sft", "webshop", "test", {"a": [1.0]})], SMALL, {}, report).reward_table(["webshop"])
+    shop = cells_of([measure("sft", "webshop", "test", {"a": [1.0]})], report).reward_table(["webshop"])
     assert list(shop.columns) == ["shop"] and shop.footnotes == ()  # the fact is of another column
 
 
-def test_latex_is_balanced_and_escaped(measure, labels, report):
+def test_latex_is_balanced_and_escaped(measure, report):
     measured = measure("odd", "sciworld", "seen", {"a": [0.5]}, suite="my_suite")
-    text = latex(cells_of([measured], SMALL, labels, report).reward_table())
+    text = latex(cells_of([measured], report).reward_table())
     begun, ended = re.findall(r"\\begin\{(\w+)\}", text), re.findall(r"\\end\{(\w+)\}", text)
     assert begun == ["table", "tabular"] and ended == begun[::-1]
     assert text.count("{") == text.count("}")
@@ -181,31 +169,23 @@ def test_latex_is_balanced_and_escaped(measure, labels, report):
     assert all(len(re.findall(r"(?<!\\)&", row)) == 3 and row.endswith(r"\\") for row in rows)
 
 
-@pytest.mark.parametrize("other", [{"protocol": "paper"}, {"suite": "paper"}, {"model": "llama"}])
-def test_settings_are_never_mixed(measure, sft, report, other):
-    with pytest.raises(UserError, match=f"different {next(iter(other))}s"):
-        cells_of([sft, measure("eto", "sciworld", "seen", {"a": [0.5]}, **other)], SMALL, {}, report).reward_table()
-
-
 def test_results_of_two_versions_of_an_environment_are_never_mixed_and_the_one_is_named(measure, report):
     mysql, mariadb = (
         measure(method, "intercode_sql", "test", {"a": [0.5]}, environment=environment)
         for method, environment in (("sft", "MySQL 9.7.4 (rows 1)"), ("eto", "MariaDB 10, non-comparable (rows 2)"))
     )
     with pytest.raises(UserError, match="intercode_sql come from different environments"):
-        cells_of([mysql, mariadb], SMALL, {}, report).reward_table()
-    cells = cells_of([replace(mysql, note="Template questions.")], SMALL, {}, report)
+        cells_of([mysql, mariadb], report).reward_table()
+    cells = cells_of([replace(mysql, note="Template questions.")], report)
     for make in (MeasuredCells.reward_table, MeasuredCells.success_table):
         assert "Environments: MySQL 9.7.4 (rows 1). Template questions." in make(cells).caption
 
 
-def test_nothing_measured_and_twice_measured_are_errors(measure, sft, report):
+def test_nothing_measured_is_an_error(measure, report):
     with pytest.raises(UserError, match="nothing was measured"):
-        cells_of([], SMALL, {}, report).reward_table()
-    with pytest.raises(UserError, match="sft on sciworld seen was given twice"):
-        cells_of([sft, sft], SMALL, {}, report).success_table()
+        cells_of([], report).reward_table()
     with pytest.raises(UserError, match="eto on sciworld seen has no evaluation records"):
-        cells_of([measure("eto", "sciworld", "seen", {})], SMALL, {}, report).reward_table()
+        cells_of([measure("eto", "sciworld", "seen", {})], report).reward_table()
 
 
 def test_the_interval_of_a_cell_has_the_confidence_of_its_caption(measure):
@@ -214,7 +194,7 @@ def test_the_interval_of_a_cell_has_the_confidence_of_its_caption(measure):
     sft = measure("sft", "sciworld", "seen", {f"t{i}": [reward] for i, reward in enumerate(rewards)})
     half = 100 * rewards.std(ddof=1) / np.sqrt(len(rewards))
     for confidence, quantile in ((0.95, 1.96), (0.5, 0.674)):
-        table = cells_of([sft], SMALL, {}, ReportConfig(bootstrap=20_000, confidence=confidence)).reward_table()
+        table = cells_of([sft], ReportConfig(bootstrap=20_000, confidence=confidence)).reward_table()
         assert f"with its {100 * confidence:g} % interval" in table.caption
         estimate = cell(table, "sft", "seen").estimate
         assert estimate.high - estimate.low == pytest.approx(2 * quantile * half, rel=0.03)

@@ -50,10 +50,7 @@ class FileOrigin(Record):
 
 
 def record_files(home: Path) -> tuple[list[Path], list[Path]]:
-    """The files of episodes under a suite's results, experts first, and the files of pairs.
-
-    Without unfinished files and the shards of a rollout.
-    """
+    """The finished files of episodes under a suite's results, experts first and without shards; and those of pairs."""
     experts = sorted(home.glob("data/*/experts.jsonl"))
     episodes, pairs = (
         sorted(

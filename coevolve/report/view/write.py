@@ -43,19 +43,13 @@ class SiteDocument:
     paths: Sequence[Path]
 
 
-@dataclass(frozen=True)
-class SiteSize:
-    """Numbers of episodes and pairs of a site."""
-
-    episodes: int
-    pairs: int
-
-
-def build(home: Path, out: Path, title: str, labels: ReportLabels, documents: Sequence[SiteDocument] = ()) -> SiteSize:
+def build(
+    home: Path, out: Path, title: str, labels: ReportLabels, documents: Sequence[SiteDocument] = ()
+) -> tuple[int, int]:
     """Write the site of the results under `home` to the folder `out`, replacing it; `index.html` is the landing page.
 
-    Episodes are read and written one by one. Raises `UserError` if there are no episodes, if a file is damaged, and if
-    `out` is not a site.
+    Returns the numbers of episodes, which are read and written one by one, and of pairs. Raises `UserError` if there
+    are no episodes, if a file is damaged, and if `out` is not a site.
     """
     episodes, pairs = record_files(home)
     if not episodes:
@@ -68,8 +62,8 @@ def build(home: Path, out: Path, title: str, labels: ReportLabels, documents: Se
         with (folder / "data" / "index.js").open("w", encoding="ascii") as index:
             _send(index, "start", _start(title, labels, documents, out))
             lengths = dict[str, int]()
-            size = SiteSize(_write_episodes(episodes, folder, index, lengths), _write_pairs(pairs, index, lengths))
-    return size
+            counts = _write_episodes(episodes, folder, index, lengths), _write_pairs(pairs, index, lengths)
+    return counts
 
 
 def first_difference(pair: PreferencePair) -> int:
@@ -101,10 +95,7 @@ def _start(title: str, labels: ReportLabels, documents: Sequence[SiteDocument], 
 
 
 def _write_episodes(paths: list[Path], folder: Path, index: TextIO, lengths: dict[str, int]) -> int:
-    """Send each file's origin, then one row per episode: the chunk with its text, and the fields to filter by.
-
-    `lengths` gets the number of messages in the prompt of each episode.
-    """
+    """Send each file's origin, then a row for each episode; `lengths` gets the number of messages in its prompt."""
     chunks, tasks = _Chunks(folder / "data" / "episodes"), dict[tuple[str, str], int]()
     count = 0
     for path in paths:
@@ -127,16 +118,13 @@ def _write_episodes(paths: list[Path], folder: Path, index: TextIO, lengths: dic
 
 
 def _write_pairs(paths: list[Path], index: TextIO, lengths: Mapping[str, int]) -> int:
-    """Send each file's origin, then one row per pair; turns are counted from the beginning of the episodes.
-
-    The prompt of a pair of steps (IPR) has the turns before the branch point.
-    """
+    """Send each file's origin, then a row for each pair; turns are counted from the beginning of the episodes."""
     count = 0
     for path in paths:
         _send(index, "source", FileOrigin.of(path).model_dump())
         for pair in jsonl.stream(path, PreferencePair):
             sides = [pair.chosen_id, pair.rejected_id, pair.chosen_reward, pair.rejected_reward]
-            # Negative where the episode's prompt has an example and the pair's has not.
+            # Turns before the branch point of a pair of steps (IPR); negative where only the episode has an example.
             before = max(0, len(pair.prompt) - lengths.get(pair.chosen_id, len(pair.prompt))) // 2
             turns = [before + (len(side) + 1) // 2 for side in (pair.chosen, pair.rejected)]
             first = first_difference(pair)

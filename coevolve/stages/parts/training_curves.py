@@ -18,7 +18,6 @@ def trainings(jobs: Iterable[Provenance]) -> Iterator[TrainingCurve]:
                 env=job.wildcards["env"],
                 agent=agent_of(job.wildcards),
                 **vars(branch),
-                result=job.result,
                 history=job.notes.history,
                 gold=job.notes.gold,
             )

@@ -278,21 +278,6 @@ def test_the_page_has_the_images_that_the_stages_wrote(written):
     assert {first or second for first, second in used} <= set(ids)
 
 
-def test_learning_curves_are_those_of_the_file(figures, written):
-    data = read(written, "figure3/figure3.json")
-    assert len(data["labels"]) >= 3 and "WebShop" in figures["Learning curves"]["texts"]
-    ends = {
-        (p["method"], p["iteration"]): with_interval(
-            *(100 * p["estimate"][name] for name in ("mean", "low", "high")), readable
-        )
-        for p in data["points"]
-    }
-    for method, label in data["labels"].items():
-        values = [ends.get((method, x), ends.get(("sft", x))) for x in ([0] if method == "sft" else [0, 1])]
-        tip = "; ".join(f"{x}: {value}" for x, value in enumerate(values))
-        assert f"{label}: {tip}" in figures["Learning curves"]["tips"]
-
-
 def test_histograms_pairs_and_costs_are_those_of_the_files(figures, written):
     numbers = {
         title: sorted(tip.rpartition(": ")[2] for tip in figures[title]["tips"])
@@ -344,7 +329,7 @@ def test_no_text_of_a_figure_covers_another(browser, page, tmp_path, length):
     names = labels.values()
     rows = [BarRow(f"{name}, expert over target", [[(f"part {n}", n, 1.0)]], name) for n, name in enumerate(names)]
     history = [{"loss": 1000.0, "rewards/margins": 1e-4}, {"loss": -1000.0, "rewards/margins": 2e-4}]
-    trained = [TrainingCurve("tiny", "e", name, 0, 1, "target", name, history) for name in labels]
+    trained = [TrainingCurve("tiny", "e", name, 0, 1, "target", history) for name in labels]
     points = {"suite": "micro", "model": "tiny", "protocol": "fixed", "caption": "", "labels": labels}
     points["points"] = [
         {"method": name, "env": "e", "split": split, "iteration": 1, "sources": [],

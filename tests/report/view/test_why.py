@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import small_run
 
-from coevolve import cli
 from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
 from coevolve.errors import UserError
@@ -184,7 +183,7 @@ def edit(path, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_a_missing_provenance_is_a_sentence(here, paper, capsys):
+def test_a_missing_provenance_is_a_sentence(here, paper, coevolve):
     (here / EVAL / "provenance.json").unlink()
     answer = ask("coevolve webshop", paper)
     assert answer.broken == (
@@ -192,10 +191,8 @@ def test_a_missing_provenance_is_a_sentence(here, paper, capsys):
     )
     assert "coevolve/seed0/iter1/eval: no provenance" in why_text.text(answer, HOME)
     (here / HOME / "tiny/webshop/base/seed0/policy/target/provenance.json").unlink()
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["why", "--suite", "glance", "table1: SFT, WebShop"])
-    assert ended.value.code == 1
-    assert "policy/target/provenance.json is missing; it should list" in capsys.readouterr().out
+    status, printed, _ = coevolve("why", "--suite", "glance", "table1: SFT, WebShop")
+    assert status == 1 and "policy/target/provenance.json is missing; it should list" in printed
 
 
 def test_a_provenance_that_lists_nothing_is_a_sentence(here, paper):
@@ -211,15 +208,13 @@ def test_a_provenance_that_lists_nothing_is_a_sentence(here, paper):
 
 @pytest.mark.parametrize("content", ["", "{}", "null"])
 @pytest.mark.parametrize("folder", [EVAL, f"{HOME}/paper/table1"])
-def test_an_emptied_provenance_is_a_sentence(here, paper, folder, content, capsys):
+def test_an_emptied_provenance_is_a_sentence(here, folder, content, coevolve):
     (here / folder / "provenance.json").write_text(content)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["why", "--suite", "glance", "coevolve", "webshop"])
-    assert ended.value.code == 2
-    assert f"{folder}/provenance.json: not a provenance of this version of the kit" in capsys.readouterr().err
+    status, _, error = coevolve("why", "--suite", "glance", "coevolve", "webshop")
+    assert status == 2 and f"{folder}/provenance.json: not a provenance of this version of the kit" in error
 
 
-def test_emptied_records_and_policies_are_sentences(here, paper, capsys):
+def test_emptied_records_and_policies_are_sentences(here, paper):
     (here / EVAL / "records.jsonl").write_text("")
     answer = ask("coevolve webshop", paper)
     assert len(answer.broken) == 1 and "records.jsonl is not what" in answer.broken[0]
