@@ -1,7 +1,5 @@
 """Values of the command line's options."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 

@@ -1,7 +1,5 @@
 """Shell completion: a script for bash or zsh."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 SHELLS = ("bash", "zsh")

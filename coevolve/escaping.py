@@ -1,7 +1,5 @@
 """Text of models and files where a person reads it: it moves no cursor, hides no line and is no markup."""
 
-from __future__ import annotations
-
 import logging
 import re
 

@@ -1,7 +1,5 @@
 """Progress of a long job: one live line on a terminal, or a line at intervals in the log."""
 
-from __future__ import annotations
-
 import datetime
 import logging
 import sys

@@ -6,8 +6,6 @@ those of one group step in threads, the policy completes all conversations of th
 to a journal; a run that was killed reads them from there and plays only the others.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import Counter, deque

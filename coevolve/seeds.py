@@ -1,7 +1,5 @@
 """Seeds derived by hashing names, instead of a global generator or arithmetic on seeds."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

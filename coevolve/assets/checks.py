@@ -1,7 +1,5 @@
 """Results of checking a machine or a mirror, one line each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

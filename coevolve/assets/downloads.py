@@ -1,7 +1,5 @@
 """Files that the repository cannot contain, pinned by sha256 and fetched once: from a mirror, PyPI or the web."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import logging

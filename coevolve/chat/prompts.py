@@ -1,7 +1,5 @@
 """Task text to prompt messages, and a policy's text to an action."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

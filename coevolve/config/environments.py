@@ -1,7 +1,5 @@
 """What the sections of all environments share. An environment's own section is a subclass of `EnvSection`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Self
 

@@ -6,8 +6,6 @@ entry point `K` of the group `coevolve.envs`. Its section is the subclass of `En
 sections of its own environments and no others.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.util

@@ -4,8 +4,6 @@ A suite inherits by `extends:` and is overridden by dotted keys. An unknown key 
 known key.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

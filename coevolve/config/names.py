@@ -1,7 +1,5 @@
 """The names that configurations choose from: of objectives, pair kinds, signals and others."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Literal
 

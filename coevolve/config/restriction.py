@@ -1,7 +1,5 @@
 """The part of a suite that a job may read, and its digest."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Validation of configurations: the first problem as a sentence, with the nearest known key for an unknown one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar

@@ -5,8 +5,6 @@ A result lies at `results/<suite>/<model>/<env>/<branch>/<kind>/...`. A *branch*
 or `coevolve/seed0/iter2`; with `pretrain.per_seed` also `untrained/seed0` and `pretrained/seed0`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Machines as the stages need them."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The DAG: every stage's jobs with their inputs, outputs and digests. Imports no torch, so a dry run is quick."""
 
-from __future__ import annotations
-
 import functools
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The type of a stage's declaration: used by the plan, the Snakefile, the images and the command line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The named targets of a suite: every environment, method, table, figure and ablation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product

@@ -1,7 +1,5 @@
 """The interface of an environment, and the types that it exchanges with the rest of the kit."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path

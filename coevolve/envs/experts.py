@@ -4,8 +4,6 @@ A file in that format is a list of `{"id", "conversations": [{"from": "human" | 
 instruction, the reply `OK`, the task, then actions and observations alternately.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence

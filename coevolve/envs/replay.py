@@ -3,8 +3,6 @@
 The recorded actions must meet the recorded text, scores and end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -4,8 +4,6 @@
 begins in the state of a training task. A *fragment* is a part of an episode of an open task.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ The split `development` is for choosing hyper-parameters: training tasks on whic
 type.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ it writes the request's number, its error or None, and its result. If the enviro
 it writes this error with the number None and ends. It also ends when the other process ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

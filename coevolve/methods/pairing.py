@@ -14,8 +14,6 @@ an agent, it has one candidate, dropped as MISSING_ROLLOUT. Each input trajector
 used.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ successes are added to the expert data, and the base model is fine-tuned on both
 selected one is dropped as a duplicate.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ Re-implemented without upstream's code (`construct_preference_monte_carlo_*.py`)
 differences from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The context window: which token ids of a conversation a policy reads, and the completion that it samples."""
 
-from __future__ import annotations
-
 from coevolve.chat.chat_template import Ids, Renderer
 from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError

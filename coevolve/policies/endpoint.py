@@ -1,7 +1,5 @@
 """What is known of an endpoint's model without a request: its reference, and the usage and cost of its responses."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The engines that play, each a module that is imported by name: a job's code digest covers its own engine alone."""
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import dataclass
 from pathlib import Path

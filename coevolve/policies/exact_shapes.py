@@ -6,8 +6,6 @@ equal bits depends on the machine, the number of threads and the layout of the w
 positions that attention spans: masked positions have weight 0, and only the order of the others' sum can differ.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Callable, Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Load the model and the tokenizer of a policy directory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How many slots of a KV cache fit into memory next to a model's weights."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

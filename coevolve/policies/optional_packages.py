@@ -5,8 +5,6 @@ process whether a package is installed and caches the answer. Importing this mod
 packages are hidden. Other code can still import them, TRL `datasets` for example.
 """
 
-from __future__ import annotations
-
 import sys
 
 #: `datasets`: of a Trainer, for data sets of that type. `scipy`: losses of object detection. `sklearn`: assisted

@@ -1,7 +1,5 @@
 """From logits to tokens, with one uniform number per token."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray

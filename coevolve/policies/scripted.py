@@ -1,7 +1,5 @@
 """A policy whose actions come from a function: for scripted exploration, and for tests."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Records with equal content are equal and have equal digests. Files of records ar
 (`coevolve.storage.jsonl`).
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import operator

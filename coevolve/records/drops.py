@@ -1,7 +1,5 @@
 """What was not used, and why."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from coevolve.config.names import PairKind

@@ -1,7 +1,5 @@
 """Tasks, and the episodes that agents play of them (section 3)."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal

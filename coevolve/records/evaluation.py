@@ -1,7 +1,5 @@
 """Evaluated episodes, and counts of the episodes that a stage played."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The gradients of pair kinds."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from coevolve.config.names import PairKind

@@ -1,7 +1,5 @@
 """Preference pairs, and the counts of a pairing."""
 
-from __future__ import annotations
-
 from typing import Literal, Self
 
 from pydantic import AliasChoices, Field, model_validator

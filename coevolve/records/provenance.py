@@ -1,7 +1,5 @@
 """How the outputs of a stage were made."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """What a training reports."""
 
-from __future__ import annotations
-
 import operator
 
 from pydantic import Field

@@ -4,8 +4,6 @@
 Each value is measured on one file (one agent, iteration and seed); printed numbers are means over seeds.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

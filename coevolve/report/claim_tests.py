@@ -4,8 +4,6 @@ A claim is about a model, upstream's protocol, the paper's environments and all 
 test it, except with `as_if`, which tests claims about an order (not about a size) on all results.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A comparison of results: whether they are comparable, their difference, and the smallest detectable one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

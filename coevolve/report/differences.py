@@ -1,7 +1,5 @@
 """Differences between methods, paired by task and seed, with their intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 

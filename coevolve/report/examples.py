@@ -4,8 +4,6 @@ The rule: in the last iteration that both explored, the instructions on which bo
 difference of their rewards, then by task id. Only the lowest seed and the first rollouts are used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The episodes of the agents' explorations, by method, environment, seed, iteration and agent."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

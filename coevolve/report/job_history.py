@@ -1,7 +1,5 @@
 """The jobs behind a result, from the provenance files that a report is given."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 

@@ -1,7 +1,5 @@
 """Learnability: whether training on rewards alone raises the reward, adjusted for the tasks of each step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The co-evolution loop as a picture: a box for each stage and agent, an arrow for each file that one job reads."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from html import escape
 from pathlib import PurePosixPath

@@ -1,7 +1,5 @@
 """Evaluation records by method, environment, split and iteration: the input of tables and figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each value is measured on one file or training (one agent, iteration and seed).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean

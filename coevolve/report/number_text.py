@@ -1,7 +1,5 @@
 """Numbers as readable text: three significant digits, no exponents from 1e-6 on, durations and sizes with a unit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The sections of the report page that show figures: title, caption, and the files of products."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

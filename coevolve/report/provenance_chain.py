@@ -1,7 +1,5 @@
 """All results that a file depends on, with their provenance; the hash of every file is checked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

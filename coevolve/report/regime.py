@@ -5,8 +5,6 @@ comparisons with known directions: fine-tuning on more experts should help (head
 end than at its start, at equal tasks (learnability).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

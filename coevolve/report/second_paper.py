@@ -1,7 +1,5 @@
 """The second paper's success rates beside this suite's, with tests of the paper's own differences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -18,8 +18,6 @@ trainings is unknown, and draws vary by tasks alone. In simulations (`tests/repo
 0 is called a difference in at most 5 % of cases with any number of seeds from 3 on, whichever part dominates.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """A table of measured cells beside the paper's, and its renderings: Markdown, LaTeX and (as a record) JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -13,8 +13,6 @@ A suite with a small model has results that are not about the paper's cells. The
 apart and each alone: "in the miniature" an order holds, does not hold, or is undecided.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Trace a printed cell to its records, episodes, pairs, policies, code, and to the paper's cell."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """Trace a task of a pool to its fragment, the signal and the training episode that caused it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """The result of `coevolve why` as text for a terminal."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

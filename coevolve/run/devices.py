@@ -4,8 +4,6 @@ Under Slurm a job sees the GPUs that it requested. On a computer without a sched
 use the first. There each job takes locks on as many as it requested, and sees no others.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """`coevolve evaluate-model`: evaluates one checkpoint or endpoint in one environment, without a suite of its own."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

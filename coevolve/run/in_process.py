@@ -1,7 +1,5 @@
 """Jobs without Snakemake: a suite of one model and one environment, and the jobs that a file needs, in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

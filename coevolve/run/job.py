@@ -1,7 +1,5 @@
 """A job: one execution of a stage, with its config, inputs and seed."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -8,8 +8,6 @@ client) sends its arguments, environment, folder and output streams to the serve
 status. A killed client ends its job; a killed Snakemake ends neither, as without a server.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """The external files and models of a suite: their paths and origins, and checks that they exist."""
 
-from __future__ import annotations
-
 import functools
 import os
 import shlex

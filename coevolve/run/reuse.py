@@ -4,8 +4,6 @@ A result lies at the same path below the folder of every suite, so the candidate
 there is no index that could be stale. A result is taken only if its bytes are those that its provenance lists.
 """
 
-from __future__ import annotations
-
 import logging
 import shutil
 from collections.abc import Collection, Iterator, Mapping

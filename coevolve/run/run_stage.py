@@ -1,7 +1,5 @@
 """Runs a job: its outputs appear as a whole or not at all, together with their provenance."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import logging

@@ -3,8 +3,6 @@
 In a checkout this folder holds links to them; a wheel holds copies.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 FOLDER = Path(__file__).parent

@@ -1,7 +1,5 @@
 """Zip files from outside."""
 
-from __future__ import annotations
-
 import contextlib
 import zipfile
 import zlib

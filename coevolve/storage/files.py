@@ -1,7 +1,5 @@
 """Files that are whole or absent: written to a temporary name, then renamed; their hashes, and errors of the disk."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

@@ -1,7 +1,5 @@
 """Folders that are whole or absent: written under a temporary name, then renamed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

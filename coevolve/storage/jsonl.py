@@ -1,7 +1,5 @@
 """JSON lines: whole files of records, and journals that are appended record by record."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path

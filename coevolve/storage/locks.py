@@ -1,7 +1,5 @@
 """Locks between processes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from filelock import FileLock, Timeout

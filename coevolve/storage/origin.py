@@ -1,7 +1,5 @@
 """What a result comes from: versions of the packages, commit of the checkout, container image."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -4,8 +4,6 @@ A policy is identified by the sha256 over the files that determine its output. O
 states, logs, provenance) do not count.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

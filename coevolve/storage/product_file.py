@@ -1,7 +1,5 @@
 """Reading the JSON file of a product again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TypeVar
 

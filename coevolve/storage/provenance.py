@@ -1,7 +1,5 @@
 """Whether a result is still as its stage wrote it: files against the `provenance.json` of their folder."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path

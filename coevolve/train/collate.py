@@ -4,8 +4,6 @@ R sequences fill B rows of T positions. A position predicts the next token of it
 has n - 1 predictions; W is the largest number of predictions of a sequence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate

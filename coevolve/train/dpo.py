@@ -1,7 +1,5 @@
 """Preference training by eq. 7 and 9: multi-turn action masks and weights per pair."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Models in GGUF files: float32 weights and the tokenizer in transformers' format."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 It is that of the loss that :class:`coevolve.train.dpo.PreferenceTrainer` minimises, without dropout.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

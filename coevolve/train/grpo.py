@@ -10,8 +10,6 @@ Sampling and the order of tasks are the kit's; `beta` and clipping come from the
 other trainings. docs/read/decisions.md has the defaults of TRL that affect the result.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Shapes: B trajectories, T predicted tokens. `action_mask` is the indicator 1(t_k
 produced the token.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 

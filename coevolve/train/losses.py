@@ -5,8 +5,6 @@ trajectory. The trainers take the mean over the global batch, so that the split 
 (except for KTO's reference point).
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What PPO and GRPO share: rollouts of the policy in training, and its episodes as token sequences."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """Policies in and out of training: read in float32, written whole, with the stages of training in their name."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from dataclasses import dataclass

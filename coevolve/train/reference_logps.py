@@ -4,8 +4,6 @@ Attention is causal, so the log-probs of a sequence include those of all its pre
 or that is part of several pairs, needs no entry of its own.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

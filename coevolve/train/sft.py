@@ -1,7 +1,5 @@
 """Supervised training by eq. 5: fine-tuning on action tokens, pre-training on all tokens."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tiny policies: a byte-level BPE trained on given texts, and a small Llama with random weights."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ Metrics of pairs have TRL's names and meanings, with the pair kind in front, suc
 sigmoid in eq. 7, `rewards/accuracies` the share of pairs in which it is positive.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

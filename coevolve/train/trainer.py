@@ -1,7 +1,5 @@
 """What supervised and preference training share: the trainer, its settings, progress lines and checkpoints."""
 
-from __future__ import annotations
-
 import functools
 import json
 import logging

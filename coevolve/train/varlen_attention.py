@@ -6,8 +6,6 @@ GPU this is one call of PyTorch's FlashAttention kernel for sequences of differe
 segment. The results are those of padded rows, up to rounding.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The stages of the DAG, each declared once. A new stage is an entry in a module here, and a module in `stages`."""
 
-from __future__ import annotations
-
 from coevolve.dag.rules import assets, data, pairs, play, products, task_pool, train
 from coevolve.dag.rules.page import PAGE
 from coevolve.dag.rules.products import ABLATION

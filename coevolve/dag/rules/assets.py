@@ -1,7 +1,5 @@
 """Stages that bring files and models from outside, once for all suites."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

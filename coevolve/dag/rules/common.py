@@ -1,7 +1,5 @@
 """What the declarations of several stages share: patterns, sections, and the inputs of episodes."""
 
-from __future__ import annotations
-
 import functools
 
 from coevolve.config.derived.protocol import engine

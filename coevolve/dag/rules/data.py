@@ -1,7 +1,5 @@
 """Stages that make an environment's files, tasks and experts."""
 
-from __future__ import annotations
-
 from coevolve.dag.layout import Layout
 from coevolve.dag.rules.common import ENVIRONMENT
 from coevolve.dag.stage import Inputs, Stage, Wildcards

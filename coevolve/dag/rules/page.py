@@ -1,7 +1,5 @@
 """The report page, which shows the files of all other products."""
 
-from __future__ import annotations
-
 from coevolve.config.derived.recipes import has_pool
 from coevolve.config.suite import Suite
 from coevolve.dag.layout import Layout

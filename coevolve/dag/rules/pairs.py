@@ -1,7 +1,5 @@
 """Stages that make training data of episodes: preference pairs, step pairs, selected successes."""
 
-from __future__ import annotations
-
 from coevolve.config.derived.methods import for_method
 from coevolve.config.derived.recipes import PAIR_LEARNING
 from coevolve.dag.layout import Layout

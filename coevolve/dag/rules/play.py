@@ -1,7 +1,5 @@
 """Stages in which an agent plays tasks: exploration and evaluation, whole or in parts."""
 
-from __future__ import annotations
-
 from coevolve.config.derived.recipes import prompting_only
 from coevolve.dag.branch import agent_of
 from coevolve.dag.layout import Layout

@@ -1,7 +1,5 @@
 """Stages that make tables, figures and texts of the results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stages of the second paper: rounds of GRPO on a pool of synthetic tasks that grows (arXiv 2604.15840)."""
 
-from __future__ import annotations
-
 from coevolve.config.derived.methods import for_method
 from coevolve.config.derived.protocol import explorer_engine
 from coevolve.config.derived.recipes import POOL_LEARNING, has_pool

@@ -1,7 +1,5 @@
 """Stages that make policies: base models, fine-tuning, preference training, online training."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The estimated work of the jobs of several stages: what they train on and play."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from coevolve.config.derived.methods import for_method

@@ -1,7 +1,5 @@
 """Checks that a database server is installed here."""
 
-from __future__ import annotations
-
 from coevolve.assets.checks import Check, run_check
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, find_server_program

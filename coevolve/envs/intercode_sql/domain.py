@@ -4,8 +4,6 @@ Expert trajectories are those of the kit's scripted expert, GPT-4's recorded run
 statements of the first two are executed again, so that their observations are those of the agents' server.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parser of a mysqldump file: databases, tables, columns and rows, without a server."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

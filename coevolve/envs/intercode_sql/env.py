@@ -1,7 +1,5 @@
 """The InterCodeSQL environment: a question, SQL statements on a real server, and submission of the last result."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

@@ -1,7 +1,5 @@
 """Results of the questions' gold queries, each executed once and in a session that no episode uses."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Unpacks a database server where none is installed, before the first job of a run."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

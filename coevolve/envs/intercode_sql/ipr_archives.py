@@ -1,7 +1,5 @@
 """Extraction of the archives that IPR's `setup.sh` downloads into the files that a config names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 

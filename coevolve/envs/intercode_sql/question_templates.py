@@ -4,8 +4,6 @@ The questions are for policies of a million parameters: each concerns one table,
 short answer. Most answers have several rows, so that a partly wrong query earns a part of the reward.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter

@@ -4,8 +4,6 @@ A run holds actions, the results of MySQL 8.0.33 through mysql-connector, and re
 `experiments/eval_n_turn.py` and `experiments/eval_react.py` of princeton-nlp/intercode).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

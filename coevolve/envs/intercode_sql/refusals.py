@@ -6,8 +6,6 @@ a refused command can be hidden. Here only white space and plain comments may pr
 begins otherwise, or with a command that may contain others, is refused if it contains a refused word anywhere.
 """
 
-from __future__ import annotations
-
 import re
 
 #: Refused commands, and the one that executes text, in which they can be hidden. Keywords cannot be escaped.

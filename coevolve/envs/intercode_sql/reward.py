@@ -1,7 +1,5 @@
 """InterCode's reward: the share of common rows, times the rank correlation of their order."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable

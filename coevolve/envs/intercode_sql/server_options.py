@@ -1,7 +1,5 @@
 """Command-line options, account and limits of the servers that the kit starts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from coevolve.envs.intercode_sql.config import SqlServerConfig

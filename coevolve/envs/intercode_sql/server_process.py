@@ -1,7 +1,5 @@
 """A server process in a private directory; both are removed when this process ends, however it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

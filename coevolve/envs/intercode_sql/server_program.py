@@ -1,7 +1,5 @@
 """The database server program to run: the configured one, one on PATH, or one that `envs_setup/mysql.sh` unpacked."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

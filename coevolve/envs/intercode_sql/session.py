@@ -1,7 +1,5 @@
 """One agent's session on the server, in which every statement, whatever it is, ends with a result."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable

@@ -7,8 +7,6 @@ the directory. If the server's resident memory passes MEMORY bytes, or its tempo
 DIRECTORY/log.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

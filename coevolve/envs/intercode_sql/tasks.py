@@ -1,7 +1,5 @@
 """The questions of a suite: template questions over the databases, Spider's development items, or IPR's lists."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """ScienceWorld's section of a suite."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

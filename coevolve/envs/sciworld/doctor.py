@@ -1,7 +1,5 @@
 """Checks that the ScienceWorld simulator runs here and answers as it was recorded."""
 
-from __future__ import annotations
-
 from coevolve.assets.checks import Check, run_check
 from coevolve.envs.base import EnvError
 from coevolve.envs.sciworld import replay

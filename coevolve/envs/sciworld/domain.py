@@ -3,8 +3,6 @@
 Expert trajectories are the kit's own (`gold`) or ETO's published ones (`eto`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """ScienceWorld as an environment: the real simulator, without its outputs that agents do not read."""
 
-from __future__ import annotations
-
 import dataclasses
 from importlib import metadata
 

@@ -5,8 +5,6 @@ teleport, a thing is called what the simulator calls it when it is focused on, a
 before it focuses on something there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import sys

@@ -5,8 +5,6 @@ the counter of object ids and the list of simplifications. :class:`Simulator` ex
 is stepped, so worlds do not affect each other. One call runs at a time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

@@ -1,7 +1,5 @@
 """How ScienceWorld's observations are read."""
 
-from __future__ import annotations
-
 from coevolve.records.episodes import Turn
 
 

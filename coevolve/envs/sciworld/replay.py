@@ -1,7 +1,5 @@
 """Replays recorded ScienceWorld episodes in the simulator: `coevolve replay sciworld`."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 from collections.abc import Callable

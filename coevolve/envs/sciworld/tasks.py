@@ -1,7 +1,5 @@
 """The ScienceWorld tasks of a suite: selected from ETO's lists or the official splits, in list or random order."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Collection, Sequence

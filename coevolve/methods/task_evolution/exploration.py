@@ -1,7 +1,5 @@
 """Where a round explores: starts at random training tasks, or at the tasks of signals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

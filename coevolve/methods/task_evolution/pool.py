@@ -1,7 +1,5 @@
 """The pool of synthetic tasks: which candidates join it, and which of its tasks a round visits."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

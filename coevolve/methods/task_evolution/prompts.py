@@ -1,7 +1,5 @@
 """The prompts of explorers that are models, and how their replies are read. They are the kit's, not the paper's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from coevolve.chat.prompts import prompt_messages

@@ -1,7 +1,5 @@
 """Records of a round: signals, fragments, candidate tasks, the pool of tasks, drops and their counts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from enum import StrEnum

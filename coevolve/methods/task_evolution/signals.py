@@ -10,8 +10,6 @@ The score of a task in a step is the mean reward of its group; an episode whose 
 rollouts of two agents that explore the same tasks are one step, in which a task's group has the episodes of both.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A browser that opens a page from a folder may load scripts only, so all data are
 `receive` (site/view.js).
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
