@@ -10,8 +10,8 @@ class AdmissionQueue(Generic[Request]):
     """Requests for the next turns of conversations that share a cache of `capacity` tokens.
 
     The conversations of the oldest episodes are held, as many as the cache has room for; a later one waits until it is
-    among them. An engine that evicts what was least recently used would otherwise evict every conversation before its
-    next turn, because conversations take turns. A common prefix of prompts is counted once for each conversation.
+    among them. If all took turns in a cache that is too small, an engine that evicts what was least recently used
+    would evict each before its next turn. What runs already may go on when an older conversation grows.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -20,7 +20,7 @@ class AdmissionQueue(Generic[Request]):
         self._waiting: dict[str, Request] = {}
 
     def add(self, key: str, tokens: int, request: Request) -> None:
-        """Add the request of the episode `key`, whose conversation has up to `tokens` tokens after it."""
+        """Add the request of the episode `key`, whose conversation takes up to `tokens` tokens of the cache with it."""
         self._tokens[key] = tokens
         self._waiting[key] = request
 

@@ -1,5 +1,8 @@
 """The context window: which token ids of a conversation a policy reads, and the completion that it samples."""
 
+import bisect
+from collections.abc import Sequence
+
 from coevolve.chat.chat_template import Ids, Renderer
 from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError
@@ -30,3 +33,9 @@ class ContextWindow:
             return Completion(text="", fits=False)
         truncated = sampled[-1] != self._renderer.end_of_turn
         return Completion(text=self._renderer.decode(sampled), token_ids=sampled, truncated=truncated)
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """Length of the common prefix of two tuples."""
+    longest = min(len(left), len(right))
+    return bisect.bisect_left(range(1, longest + 1), True, key=lambda length: left[:length] != right[:length])

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 
 from coevolve import seeds
-from coevolve.chat.chat_template import Renderer
+from coevolve.chat.chat_template import Ids, Renderer
 from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.admission import AdmissionQueue
 from coevolve.policies.base import Completion, ContinuousPolicy, Conversation
-from coevolve.policies.context import ContextWindow
+from coevolve.policies.context import ContextWindow, common_prefix
 from coevolve.policies.engines import EngineSettings
 from coevolve.records.episodes import PolicyRef, Sampling
 from coevolve.storage import policy_dir
@@ -42,11 +42,12 @@ class VllmPolicy(ContinuousPolicy):
         renderer = Renderer(tokenizer)
         self._window = ContextWindow(renderer, context, long_prompt)
         self._end_of_turn = renderer.end_of_turn
-        self.cache_tokens: int = self._engine.vllm_config.cache_config.kv_cache_size_tokens
-        self._queue = AdmissionQueue[dict[str, Any]](self.cache_tokens)
+        tokens = self._engine.vllm_config.cache_config.kv_cache_size_tokens
+        self._queue = AdmissionQueue[dict[str, Any]](tokens - context)  # less the first prompt
+        self._first: Ids = ()
         self._running: set[str] = set()
         self._finished: dict[str, Completion] = {}
-        _log.info("KV cache of %d tokens", self.cache_tokens)
+        _log.info("KV cache of %d tokens", tokens)
 
     @classmethod
     def load(cls, path: Path, settings: EngineSettings) -> VllmPolicy:
@@ -88,7 +89,9 @@ class VllmPolicy(ContinuousPolicy):
                 continue
             prompt = _vllm().inputs.tokens_input(list(ids))
             request = {"prompt": prompt, "params": self._parameters(conversation, sampling)}
-            self._queue.add(conversation.key, len(ids) + sampling.max_new_tokens, request)
+            self._first = self._first or ids
+            own = len(ids) - common_prefix(self._first, ids)  # the cache holds what prompts share once
+            self._queue.add(conversation.key, own + sampling.max_new_tokens, request)
 
     def poll(self) -> dict[str, Completion]:
         """One step of vLLM; the completions that ended with it."""

@@ -126,6 +126,6 @@ def test_an_engine_that_is_let_go_makes_room_for_the_next(here, saved):
 
 
 def test_what_vllm_refuses_is_one_sentence(here, saved):
-    with pytest.raises(UserError, match="a key of `sampler`") as refused:
+    with pytest.raises(UserError, match="a key of the machine's `vllm`") as refused:
         load(saved, context=4096)
     assert "\n" not in str(refused.value)
