@@ -1,19 +1,18 @@
-"""A rollout at the paper's size, simulated: what it gains when episodes advance on their own, and when the cache holds them.
+"""Simulated seconds of a rollout at the paper's size, in steps and with episodes that advance on their own.
 
-No GPU and no model run here. One shard of a rollout is played by an engine that takes the time which the constants below
-imply, and by environments that take the time of `expected.turn_seconds` in the configs. Which conversations are admitted
-is decided by the class that the engine `vllm` uses. All assumptions are printed above the table.
+Neither a GPU nor a model is used. An engine and environments take the time that the constants below and the configs
+imply; conversations are admitted by the class that the engine `vllm` uses. Its assumptions stand above the tables.
 
-    python benchmarks/simulated_rollout.py
+    python benchmarks/simulated_rollout.py > benchmarks/simulated_rollout.md
 """
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import itertools
 import json
 import lzma
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +24,6 @@ from tabulate import tabulate
 
 from coevolve.config.environments import Expected
 from coevolve.config.loading import load_suite
-from coevolve.config.machine import Machine
-from coevolve.dag.machine import load_machine
 from coevolve.policies.admission import AdmissionQueue
 
 ROOT = Path(__file__).parents[1]
@@ -35,10 +32,13 @@ RECORDED = ROOT / "tests" / "data"
 PARAMETERS, TOKEN_BYTES = 6.74e9, 32 * 2 * 4096 * 2
 CACHE_BYTES = 58e9  # choice: 80 GB x 0.9 less 13.5 GB of weights and half a GB of activations
 BANDWIDTH = 0.6 * 3.35e12  # choice: 0.6 of the data sheet's bytes per second
-STEP_TOKENS = 8192  # vLLM's default of max_num_batched_tokens
+PREFILL_RATE = 0.4 * 9.89e14 / 2 / PARAMETERS  # choice: tokens a second, at 0.4 of the data sheet's operations
+STEP_TOKENS = 8192  # choice: vLLM's max_num_batched_tokens
+SHARDS, SERVERS, MOST = 4, 8, 256  # choice: jobs of a rollout; processor cores of one; vLLM's max_num_seqs
 CHARACTERS = 3.5  # choice: characters of these texts in a token
-#: The numbers of environments before the cache limited the episodes in flight.
-FORMER_WORKERS = {"sciworld": 128, "webshop": 512, "intercode_sql": 256}
+CUT = 0.01  # choice: the share of turns that end at max_new_tokens
+#: Environments as the configs had them before the cache limited the episodes in flight.
+WORKERS = {"sciworld": 128, "webshop": 512, "intercode_sql": 256}
 Row = dict[str, object]
 
 
@@ -57,19 +57,23 @@ class Episode:
     cached: int = 0
     left: int = 0
 
+    @property
+    def final(self) -> int:
+        """Tokens at the end."""
+        return sum(self.read) + sum(self.written)
+
 
 @dataclass
 class Engine:
     """Continuous batching with prefix caching: the least recently used idle conversation is evicted first.
 
-    A step decodes a token of each running conversation that is prefilled, and prefills others with what is left of
-    STEP_TOKENS. Its time is that of reading weights, keys and values, and of the operations of prefilled tokens.
+    It has room for `capacity` tokens; `shared` others begin all prompts. A step decodes a token of each running
+    conversation that is prefilled, and prefills others with what is left of STEP_TOKENS. Its time is that of reading
+    weights, keys and values, and of the operations of prefilled tokens.
     """
 
     capacity: int
-    most: int
-    prefill_rate: float
-    shared: int = 0
+    shared: int
     waiting: deque[Episode] = field(default_factory=deque)
     running: list[Episode] = field(default_factory=list)
     idle: dict[Episode, None] = field(default_factory=dict)
@@ -79,7 +83,7 @@ class Engine:
 
     def step(self) -> tuple[float, list[Episode]]:
         """Seconds of a step, and the episodes whose turn ended with it."""
-        while self.waiting and len(self.running) < self.most and self._make_room(self.waiting[0].tokens + 1):
+        while self.waiting and len(self.running) < MOST and self._make_room(self.waiting[0].tokens + 1):
             self.running.append(self.waiting.popleft())
         room, prefilled, decoding = STEP_TOKENS, 0, 0
         for episode in self.running:
@@ -100,7 +104,7 @@ class Engine:
             preempted.cached = 0
             self.waiting.appendleft(preempted)
         read = 2 * PARAMETERS + TOKEN_BYTES * decoding
-        return read / BANDWIDTH + prefilled / self.prefill_rate, ended
+        return read / BANDWIDTH + prefilled / PREFILL_RATE, ended
 
     def forget(self, episode: Episode) -> None:
         """Its blocks are the next to be evicted; here they are free at once."""
@@ -125,17 +129,16 @@ class Engine:
 
 @dataclass
 class Rollout:
-    """A rollout in simulated time: `servers` step environments of `turn_seconds`, one step at a time each."""
+    """A rollout in simulated time: SERVERS processes step environments, in `turn_seconds` each."""
 
     engine: Engine
     turn_seconds: float
-    servers: int
     now: float = 0.0
     stepping: list[tuple[float, int, Episode]] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
-        self._free = [0.0] * self.servers
+        self._free = [0.0] * SERVERS
 
     def step_environment(self, episode: Episode) -> None:
         """Queue a step of the episode's environment."""
@@ -241,12 +244,11 @@ def turns_of(env: str, expected: Expected, count: int, rng: np.random.Generator)
 
 
 def episodes_of(
-    env: str, expected: Expected, count: int, limit: int, context: int, cut: float
+    env: str, expected: Expected, count: int, limit: int, context: int, *, shares: bool
 ) -> tuple[list[Episode], int]:
-    """The episodes of a shard, and the number of tokens that all prompts begin with.
+    """The episodes of a shard, and the number of tokens of the prompts' beginning that the cache holds once.
 
-    Actions have the lengths of recorded ones of GPT-3.5, scaled to `expected.action_tokens`; a share `cut` has `limit`.
-    The prompts' common beginning has what `expected.tokens` leaves. An episode that fills the context ends.
+    `shares`: whether it holds any once. An episode that fills the context ends.
     """
     rng = np.random.default_rng(0)
     turns, seen = turns_of(env, expected, count, rng)
@@ -257,68 +259,92 @@ def episodes_of(
     shared = max(0, round(expected.tokens - expected.turns * (expected.action_tokens + float(np.mean(seen)))))
     episodes = []
     for number, length in enumerate(turns):
-        written = np.where(rng.random(length) < cut, limit, rng.choice(lengths, length))
+        written = np.where(rng.random(length) < CUT, limit, rng.choice(lengths, length))
         read = rng.choice(seen, length)
         fitting = shared + np.cumsum(read + written) - written + limit <= context
         kept = max(1, int(fitting.sum()))
+        read[0] += 0 if shares else shared
         episodes.append(Episode(str(number), read[:kept].tolist(), written[:kept].tolist()))
-    return episodes, shared
+    return episodes, shared if shares else 0
 
 
-def simulate(env: str, machine: Machine, cut: float, shares: bool) -> list[Row]:
+def simulate(env: str, *, shares: bool) -> list[Row]:
     """The four ways to play a shard of a rollout: a row for each, with its gain over the first."""
     suite = load_suite(ROOT / "configs/suites/paper.yaml")
-    model, limit = suite.models["llama2-7b-chat"], suite.rollout.max_new_tokens
-    expected, workers = suite.envs[env].expected, FORMER_WORKERS[env]
+    context, limit = suite.models["llama2-7b-chat"].context, suite.rollout.max_new_tokens
+    expected, rows = suite.envs[env].expected, list[Row]()
     assert expected
-    count = -(-expected.explore // machine.shards.rollout)
-    rows: list[Row] = []
-    for held, alone in itertools.product((False, True), (False, True)):
-        episodes, shared = episodes_of(env, expected, count, limit, model.context, cut)
-        if not shares:
-            for episode in episodes:
-                episode.read = [episode.read[0] + shared, *episode.read[1:]]
-            shared = 0
-        capacity = int(CACHE_BYTES / TOKEN_BYTES) - shared
-        final = np.array([sum(each.read) + sum(each.written) for each in episodes])
-        engine = Engine(
-            capacity, machine.vllm.max_num_seqs, machine.costs.reading * machine.costs.flops / 2 / PARAMETERS, shared
-        )
-        rollout = Rollout(engine, expected.turn_seconds, machine.stages["shard"].cpus)
+    count = -(-expected.explore // SHARDS)
+    for held, alone in ((False, False), (True, False), (False, True), (True, True)):
+        episodes, shared = episodes_of(env, expected, count, limit, context, shares=shares)
+        capacity, final = int(CACHE_BYTES / TOKEN_BYTES) - shared, np.mean([each.final for each in episodes])
+        engine = Engine(capacity, shared)
+        rollout = Rollout(engine, expected.turn_seconds)
+        workers = WORKERS[env]
         if alone:
-            queue = AdmissionQueue[Episode](capacity - model.context if held else 10**9)
+            queue = AdmissionQueue[Episode](capacity - context if held else sys.maxsize)
             seconds = rollout.on_their_own(episodes, workers, queue, limit)
         else:
-            some = min(workers, int(capacity / final.mean())) if held else workers
-            seconds = rollout.in_steps(episodes, some)
+            seconds = rollout.in_steps(episodes, min(workers, int(capacity / final)) if held else workers)
         rows.append(
             {
                 "environment": env,
                 "episodes": len(episodes),
-                "held by the cache": held,
-                "on their own": alone,
-                "seconds": round(seconds),
-                "gain": round(float(rows[0]["seconds"]) / seconds if rows else 1.0, 2),
-                "prefill": round(engine.prefilled / sum(sum(each.read) for each in episodes), 1),
-                "running": round(engine.running_total / engine.steps),
-                "tokens": round(final.mean()) + shared,
                 "turns": round(np.mean([len(each.read) for each in episodes]), 1),
+                "tokens": round(final) + shared,
+                "advance": "on their own" if alone else "in steps",
+                "at once": "what the cache holds" if held else f"{workers} workers",
+                "seconds": round(seconds),
+                "gain": round((rows[0]["seconds"] if rows else seconds) / seconds, 1),
+                "prefill": round(engine.prefilled / sum(sum(each.read) for each in episodes), 1),
+                "decoded": round(engine.running_total / engine.steps),
             }
         )
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cut", type=float, default=0.01, help="share of turns that end at max_new_tokens")
-    parser.add_argument(
-        "--unshared", action="store_true", help="the cache holds the common prompt once per conversation"
-    )
-    options = parser.parse_args()
-    machine = load_machine("h100")
-    rows = [row for env in FORMER_WORKERS for row in simulate(env, machine, options.cut, not options.unshared)]
-    print(tabulate(rows, "keys"))
+def page() -> str:
+    """The assumptions and the tables, in Markdown."""
+    tables = [
+        tabulate([row for env in WORKERS for row in simulate(env, shares=shares)], "keys", "github")
+        for shares in (True, False)
+    ]
+    assumptions = [
+        f"One of {SHARDS} shards of a rollout of the suite `paper`, with Llama-2-7B in bfloat16 on an H100.",
+        f"A step of the engine reads the weights ({2 * PARAMETERS / 1e9:.1f} GB) and the keys and values of the "
+        f"conversations that it decodes, at most {MOST}, at {BANDWIDTH / 1e12:.2f} TB/s.",
+        f"It prefills up to {STEP_TOKENS:,} tokens, {PREFILL_RATE:,.0f} a second.",
+        f"A cache of {CACHE_BYTES / 1e9:.0f} GB holds {CACHE_BYTES / TOKEN_BYTES:,.0f} tokens. The least recently used "
+        "conversation is evicted first.",
+        f"{SERVERS} environments step at a time, in `expected.turn_seconds` each.",
+        "Turns: ScienceWorld uniform up to ETO's limit of the task type, WebShop uniform with the mean of "
+        "`expected.turns`, SQL those of GPT-3.5's recorded runs.",
+        "Observations have recorded lengths; actions those of GPT-3.5's recorded ones, scaled to "
+        f"`expected.action_tokens`, and {CUT:.0%} end at `max_new_tokens`. {CHARACTERS} characters are a token.",
+        "The prompts' common beginning (instruction and few-shot example) has what `expected.tokens` leaves.",
+        "In steps: two groups take turns, and each waits for its longest completion.",
+        "What the cache holds: in steps, as many episodes as fit at their mean final length; on their own, those that "
+        "`coevolve.policies.admission` admits.",
+    ]
+    lines = "\n".join(f"* {each}" for each in assumptions)
+    return f"""# A rollout at the paper's size, simulated
+
+`python benchmarks/simulated_rollout.py` printed this page. Nothing here was measured. Assumptions:
+
+{lines}
+
+`prefill`: the tokens that were prefilled, as a multiple of those that each had to be once. `decoded`: conversations in
+a step of the engine. `gain`: against the first line of the environment.
+
+The cache holds the common beginning of prompts once, as vLLM's does:
+
+{tables[0]}
+
+Each conversation holds its own:
+
+{tables[1]}
+"""
 
 
 if __name__ == "__main__":
-    main()
+    print(page(), end="")

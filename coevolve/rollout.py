@@ -47,6 +47,7 @@ class RolloutSettings:
     protocol: Protocol
     prompt: PromptBuilder
     retries: int
+    ended: Callable[[Conversation], bool] | None
 
 
 @dataclass(frozen=True)
@@ -88,17 +89,19 @@ def rollout(
     journal: Journal[Trajectory],
     prompt: PromptBuilder = prompt_messages,
     prefixes: Sequence[Sequence[Turn]] | None = None,
+    ended: Callable[[Conversation], bool] | None = None,
 ) -> list[Trajectory]:
     """`samples` episodes of every task, in task order; at most `len(envs)` of them are played at once.
 
     A task that is listed twice is played `samples` more times. The episodes of the i-th task start with the turns of
     `prefixes[i]` (None: without): their actions are repeated and keep text and token ids, the observations are the
-    environment's new ones. They count towards the step limit.
+    environment's new ones. They count towards the step limit. An episode whose conversation has `ended` stops like one
+    that does not fit into the policy's context.
 
     An episode whose environment fails is restarted up to `retries` times; then it ends as `env_error` with reward 0.
     Episodes in `journal` are not played again. Raises `UserError` if it holds episodes of another rollout.
     """
-    settings = RolloutSettings(policy.ref, sampling, seed, agent, protocol, prompt, retries)
+    settings = RolloutSettings(policy.ref, sampling, seed, agent, protocol, prompt, retries, ended)
     episodes = _episodes(tasks, prefixes or [()] * len(tasks), samples)
     finished = _finished(journal, settings, episodes)
     waiting = deque(start for key, start in episodes.items() if key not in finished)
@@ -301,7 +304,10 @@ def _play(
             return StopReason.DONE
     limit = env.step_limit(task)
     while len(partial.turns) < limit:
-        completion = yield Conversation(key, seed, partial.prompt, tuple(partial.turns))
+        conversation = Conversation(key, seed, partial.prompt, tuple(partial.turns))
+        if settings.ended and settings.ended(conversation):
+            return StopReason.CONTEXT
+        completion = yield conversation
         if not completion.fits:
             return StopReason.CONTEXT
         text = without_surrogates(completion.text)  # of any policy
