@@ -7,6 +7,8 @@ import weakref
 
 import pytest
 import torch
+from rollout.keydoor import KeyDoor, tasks
+from rollout.playing import content, play
 from templates.models import llama, tokenizer
 
 from coevolve.chat.prompts import prompt_messages
@@ -17,6 +19,7 @@ from coevolve.dag.rules import STAGES
 from coevolve.errors import UserError
 from coevolve.policies.base import Conversation
 from coevolve.policies.engines import EngineSettings
+from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.vllm import VllmPolicy
 from coevolve.records.episodes import Sampling, Turn
 from coevolve.storage import policy_dir
@@ -112,6 +115,28 @@ def test_hundreds_in_one_call_wait_for_each_other(here, saved):
     assert [policy.complete([many[number]], SAMPLED)[0] for number in (0, 150, 299)] == together[:300:150] + together[
         -1:
     ]
+
+
+def test_a_rollout_has_the_built_in_engines_episodes_and_its_requests_finish_on_their_own(here, saved, tmp_path):
+    """Greedily in float32: tokens are equal, and episodes end while others wait for the middle of a completion."""
+    policy, flights = load(saved), []
+    step = policy._engine.step
+
+    def watched():
+        flights.append((policy._engine.get_num_unfinished_requests(), len(ended := step())))
+        return ended
+
+    policy._engine.step = watched
+    built_in = TransformersPolicy.load(saved, slots=8, context=384, long_prompt="end", device="cpu")
+    games, sampling = tasks(24), Sampling(temperature=0.0, max_new_tokens=24)
+    alone, in_steps = (
+        play(tmp_path / f"{number}.jsonl", [KeyDoor() for _ in range(8)], games, player, sampling=sampling)
+        for number, player in enumerate((policy, built_in))
+    )
+    assert content(alone) == content(in_steps)
+    assert max(running for running, _ in flights) > 4
+    assert any(0 < ended < running for running, ended in flights)
+    assert not policy._queue.admit(idle=True)
 
 
 def test_an_engine_that_is_let_go_makes_room_for_the_next(here, saved):
