@@ -77,8 +77,13 @@ class ContinuousPolicy(Policy, Protocol):
         """The next action of each conversation, in order; the conversations are of different episodes."""
         self.submit(conversations, sampling)
         completions: dict[str, Completion] = {}
-        while len(completions) < len(conversations):
-            completions |= self.poll()
+        try:
+            while len(completions) < len(conversations):
+                completions |= self.poll()
+        except Exception:
+            for conversation in conversations:
+                self.forget(conversation.key)
+            raise
         return [completions[conversation.key] for conversation in conversations]
 
 
