@@ -385,6 +385,7 @@ class Quirks(Strict):
     sql_wrapper: Literal["lenient", "exact"]  # 9
     sql_reward: Literal["raw", "clipped"]  # 10
     env_error: Literal["zero", "exclude"]  # 12
+    action_label: names.ActionLabel  # 13
 
 
 class RegimeConfig(Strict):

@@ -59,7 +59,7 @@ def _solution(setup: Setup, task: Task) -> tuple[str, ...]:
 
 def _explored(setup: Setup, starts: Sequence[Task], split: str) -> Iterator[Task | None]:
     """The tasks that exploration gives, one start after the other; None where its solution earns less than 1."""
-    env, config = Bfcl(setup.config), setup.config.tasks.generated
+    env, config = Bfcl(setup.config, setup.quirks.action_label), setup.config.tasks.generated
     for number, start in enumerate(itertools.cycle(starts)):
         rng = seeds.generator(config.seed, "generated", split, number)
         actions = int(rng.integers(1, config.actions + 1))
