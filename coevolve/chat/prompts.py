@@ -8,7 +8,7 @@ from coevolve.records.episodes import Message, Trajectory
 
 _MARKER = "Action:"
 _LABEL = re.compile(rf"^[ \t]*(?={_MARKER})", re.MULTILINE)
-_INVENTED = re.compile(r"^[ \t]*Observation:", re.MULTILINE)
+_OBSERVATION = re.compile(r"^[ \t]*Observation:", re.MULTILINE)
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -51,7 +51,7 @@ def stated(text: str, rule: ActionLabel) -> str:
     """
     if rule == "first":
         return text
-    spoken = _INVENTED.split(after_thought(text), maxsplit=1)[0]
+    spoken = _OBSERVATION.split(after_thought(text), maxsplit=1)[0]
     labels = [match.end() for match in _LABEL.finditer(spoken)]
     return spoken[labels[-1] :] if labels else ""
 
