@@ -189,7 +189,8 @@ class ModelConfig(Strict):
     """A base model: `tiny` (built by the kit), `hub` (at the commit `revision`), `gguf` (a file, dequantised once),
     `path` (a folder in the format of transformers) or `endpoint`. `context`: the longest sequence in tokens.
     `training_dtype`: in which type trainings and reference log-probs are computed; weights and optimiser state are
-    float32 in either. Left out of digests if it is not set.
+    float32 in either. `chat_template`: the text of a template instead of the checkpoint's own. `template_arguments`:
+    variables of the template, such as `date_string`. These three are left out of digests if they are not set.
     """
 
     label: str
@@ -204,6 +205,16 @@ class ModelConfig(Strict):
     parameters: Rate | None = None
     lora: LoraConfig | None = None
     training_dtype: names.ComputeDtype = Field(default=None, exclude_if=is_none)
+    chat_template: str | None = Field(default=None, exclude_if=is_none)
+    template_arguments: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], bool | int | float | str] | None = Field(
+        default=None, exclude_if=is_none
+    )
+
+    @model_validator(mode="after")
+    def _template_of_a_checkpoint(self) -> ModelConfig:
+        if (self.chat_template or self.template_arguments) and not (self.hub or self.gguf or self.path):
+            raise ValueError("`chat_template` and `template_arguments` are for models of `hub`, `gguf` or `path` alone")
+        return self
 
     @model_validator(mode="after")
     def _single_source(self) -> ModelConfig:
