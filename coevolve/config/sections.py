@@ -156,15 +156,16 @@ class LoraConfig(Strict):
 class EndpointConfig(Strict):
     """A model behind an OpenAI-compatible endpoint, evaluated only. Environment variables hold its address and key.
 
-    `seeds`: whether the endpoint takes a `seed`. `length`: its name for the limit of tokens per completion. The other
-    keys change no completion and are excluded from digests, so editing them repeats no request: `concurrency` requests
-    at once, each cancelled after `timeout_seconds` and retried up to `retries` times; prices are per million tokens
-    (0: not estimated).
+    `seeds`: whether the endpoint takes a `seed`. `length`: its name for the limit of tokens per completion. `omit`:
+    parameters that it refuses, left out of requests. The other keys change no completion and are excluded from digests,
+    so editing them repeats no request: `concurrency` requests at once, each cancelled after `timeout_seconds` and
+    retried up to `retries` times; prices are per million tokens (0: not estimated).
     """
 
     model: Annotated[str, Field(min_length=1)]
     seeds: bool
     length: Literal["max_tokens", "max_completion_tokens"]
+    omit: list[Literal["temperature", "top_p"]] | None = Field(default=None, exclude_if=is_none)
     concurrency: Positive = Field(exclude=True)
     timeout_seconds: Rate = Field(exclude=True)
     retries: Annotated[int, Field(ge=0)] = Field(exclude=True)
