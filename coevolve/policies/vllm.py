@@ -19,6 +19,7 @@ from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.admission import AdmissionQueue
 from coevolve.policies.base import Completion, ContinuousPolicy, Conversation
+from coevolve.policies.checkpoint import require_whole
 from coevolve.policies.context import ContextWindow, common_prefix
 from coevolve.policies.engines import EngineSettings
 from coevolve.records.episodes import PolicyRef, Sampling
@@ -53,6 +54,7 @@ class VllmPolicy(ContinuousPolicy):
     def load(cls, path: Path, settings: EngineSettings) -> VllmPolicy:
         """The policy in the directory `path`; raises `UserError` if vLLM is missing, or rejects it or the settings."""
         ref, devices = policy_dir.describe(path), settings.devices
+        require_whole(path)
         vllm = _vllm()
         gc.collect()  # an unused engine keeps its memory until its reference cycles are collected
         try:
