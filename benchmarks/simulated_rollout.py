@@ -37,8 +37,11 @@ STEP_TOKENS = 8192  # choice: vLLM's max_num_batched_tokens
 SHARDS, SERVERS, MOST = 4, 8, 256  # choice: jobs of a rollout; processor cores of one; vLLM's max_num_seqs
 CHARACTERS = 3.5  # choice: characters of these texts in a token
 CUT = 0.01  # choice: the share of turns that end at max_new_tokens
+#: Whether the cache limits the episodes at once, and whether they advance on their own.
+WAYS = ((False, False), (True, False), (False, True), (True, True))
 #: Environments as the configs had them before the cache limited the episodes in flight.
 WORKERS = {"sciworld": 128, "webshop": 512, "intercode_sql": 256}
+SIZES = (32, 64, 128, 256, 512)
 Row = dict[str, object]
 
 
@@ -268,19 +271,21 @@ def episodes_of(
     return episodes, shared if shares else 0
 
 
-def simulate(env: str, *, shares: bool) -> list[Row]:
-    """The four ways to play a shard of a rollout: a row for each, with its gain over the first."""
+def simulate(
+    env: str, *, shares: bool, workers: int | None = None, ways: Sequence[tuple[bool, bool]] = WAYS
+) -> list[Row]:
+    """A shard of a rollout, a row for each of the `ways` to play it, with its gain over the first."""
+    workers = workers or WORKERS[env]
     suite = load_suite(ROOT / "configs/suites/paper.yaml")
     context, limit = suite.models["llama2-7b-chat"].context, suite.rollout.max_new_tokens
     expected, rows = suite.envs[env].expected, list[Row]()
     assert expected
     count = -(-expected.explore // SHARDS)
-    for held, alone in ((False, False), (True, False), (False, True), (True, True)):
+    for held, alone in ways:
         episodes, shared = episodes_of(env, expected, count, limit, context, shares=shares)
         capacity, final = int(CACHE_BYTES / TOKEN_BYTES) - shared, np.mean([each.final for each in episodes])
         engine = Engine(capacity, shared)
         rollout = Rollout(engine, expected.turn_seconds)
-        workers = WORKERS[env]
         if alone:
             queue = AdmissionQueue[Episode](capacity - context if held else sys.maxsize)
             seconds = rollout.on_their_own(episodes, workers, queue, limit)
@@ -308,6 +313,11 @@ def page() -> str:
     tables = [
         tabulate([row for env in WORKERS for row in simulate(env, shares=shares)], "keys", "github")
         for shares in (True, False)
+    ]
+    sizes = [
+        {"environment": env}
+        | {f"{n} workers": simulate(env, shares=True, workers=n, ways=WAYS[-1:])[0]["seconds"] for n in SIZES}
+        for env in WORKERS
     ]
     assumptions = [
         f"One of {SHARDS} shards of a rollout of the suite `paper`, with Llama-2-7B in bfloat16 on an H100.",
@@ -343,6 +353,10 @@ The cache holds the common beginning of prompts once, as vLLM's does:
 Each conversation holds its own:
 
 {tables[1]}
+
+Seconds by the number of environments, on their own, what the cache holds, its common beginning once:
+
+{tabulate(sizes, "keys", "github")}
 """
 
 

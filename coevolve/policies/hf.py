@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 def player(folder: Path, settings: EngineSettings) -> tuple[TransformersPolicy, int]:
-    """The policy in a directory, and how many episodes it plays at once: the workers, or what memory allows."""
+    """The policy in a directory, and the number of environments: the workers, or the conversations it can hold."""
     policy = TransformersPolicy.load(
         folder,
         slots=settings.workers,

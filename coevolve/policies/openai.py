@@ -58,7 +58,7 @@ def read_response(response: ChatCompletion, key: str) -> tuple[Completion, Usage
 
 
 def player(folder: Path | None, settings: EngineSettings) -> tuple[OpenAIPolicy, int]:
-    """The endpoint's model, for as many episodes as workers; `UserError` if a directory refers to another one."""
+    """The endpoint's model, for all workers; `UserError` if a directory refers to another one."""
     assert settings.endpoint is not None, "the engine `endpoint` is that of models with one"
     if folder:
         check_ref(folder, settings.endpoint.model)

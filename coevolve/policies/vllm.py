@@ -128,7 +128,7 @@ class VllmPolicy(ContinuousPolicy):
 
 
 def player(folder: Path, settings: EngineSettings) -> tuple[VllmPolicy, int]:
-    """The policy in a directory, for all workers: it limits the episodes in flight itself."""
+    """The policy in a directory, for all workers: those that its cache does not hold wait for their first action."""
     return VllmPolicy.load(folder, settings), settings.workers
 
 
