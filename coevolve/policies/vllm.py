@@ -92,8 +92,8 @@ class VllmPolicy(ContinuousPolicy):
             prompt = _vllm().inputs.tokens_input(list(ids))
             request = {"prompt": prompt, "params": self._parameters(conversation, sampling)}
             self._first = self._first or ids
-            own = len(ids) - common_prefix(self._first, ids)  # the cache holds what prompts share once
-            self._queue.add(conversation.key, own + sampling.max_new_tokens, request)
+            unshared = len(ids) - common_prefix(self._first, ids)  # the cache holds what prompts share once
+            self._queue.add(conversation.key, unshared + sampling.max_new_tokens, request)
 
     def poll(self) -> dict[str, Completion]:
         """One step of vLLM; the completions that ended with it."""

@@ -1,6 +1,7 @@
 """Episodes that advance on their own, with a policy whose completions finish in any order."""
 
 import threading
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from rollout.runs import run
 
 from coevolve.policies.admission import AdmissionQueue
 from coevolve.policies.base import ContinuousPolicy
+from coevolve.policies.scripted import ScriptedPolicy
 
 RESERVE = 30
 
@@ -84,6 +86,20 @@ def test_no_episode_waits_for_the_environment_of_another(tmp_path):
 
     played = play(tmp_path / "episodes.jsonl", [Slow(), KeyDoor(), KeyDoor(), KeyDoor()], tasks(12), policy)
     assert [episode.reward for episode in played] == [1.0] * 12
+
+
+def test_a_policy_in_batches_completes_half_of_the_environments_at_a_time(tmp_path):
+    """All episodes have five turns, so the two halves keep their episodes."""
+    batches = Counter()
+
+    class Counting(ScriptedPolicy):
+        def complete(self, conversations, sampling):
+            batches[tuple(each.key for each in conversations)] += 1
+            return super().complete(conversations, sampling)
+
+    policy = Counting(recorded({f"door{number}": gold(number) for number in range(7)}).script)
+    play(tmp_path / "episodes.jsonl", [KeyDoor() for _ in range(7)], tasks(7), policy)
+    assert [*batches.values()] == [5, 5] and sorted(map(len, batches)) == [3, 4]
 
 
 def test_after_an_error_no_request_is_left(tmp_path):
