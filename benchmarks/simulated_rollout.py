@@ -287,7 +287,7 @@ def simulate(
         engine = Engine(capacity, shared)
         rollout = Rollout(engine, expected.turn_seconds)
         if alone:
-            queue = AdmissionQueue[Episode](capacity - context if held else sys.maxsize)
+            queue = AdmissionQueue[Episode](capacity if held else sys.maxsize)
             seconds = rollout.on_their_own(episodes, workers, queue, limit)
         else:
             seconds = rollout.in_steps(episodes, min(workers, int(capacity / final)) if held else workers)

@@ -43,12 +43,12 @@ class VllmPolicy(ContinuousPolicy):
         renderer = Renderer(tokenizer)
         self._window = ContextWindow(renderer, context, long_prompt)
         self._end_of_turn = renderer.end_of_turn
-        tokens = self._engine.vllm_config.cache_config.kv_cache_size_tokens
-        self._queue = AdmissionQueue[dict[str, Any]](tokens - context)  # less the first prompt
+        self._cache_tokens: int = self._engine.vllm_config.cache_config.kv_cache_size_tokens
+        self._queue = AdmissionQueue[dict[str, Any]](0)
         self._first: Ids = ()
         self._running: set[str] = set()
         self._finished: dict[str, Completion] = {}
-        _log.info("KV cache of %d tokens", tokens)
+        _log.info("KV cache of %d tokens", self._cache_tokens)
 
     @classmethod
     def load(cls, path: Path, settings: EngineSettings) -> VllmPolicy:
@@ -91,8 +91,9 @@ class VllmPolicy(ContinuousPolicy):
                 continue
             prompt = _vllm().inputs.tokens_input(list(ids))
             request = {"prompt": prompt, "params": self._parameters(conversation, sampling)}
-            self._first = self._first or ids
-            unshared = len(ids) - common_prefix(self._first, ids)  # the cache holds what prompts share once
+            if not self._first:  # the cache holds what prompts share with it once
+                self._first, self._queue = ids, AdmissionQueue(self._cache_tokens - len(ids))
+            unshared = len(ids) - common_prefix(self._first, ids)
             self._queue.add(conversation.key, unshared + sampling.max_new_tokens, request)
 
     def poll(self) -> dict[str, Completion]:
