@@ -87,18 +87,18 @@ def rollout(
     protocol: Protocol,
     retries: int,
     journal: Journal[Trajectory],
+    ended: Callable[[Conversation], bool] | None = None,
     prompt: PromptBuilder = prompt_messages,
     prefixes: Sequence[Sequence[Turn]] | None = None,
-    ended: Callable[[Conversation], bool] | None = None,
 ) -> list[Trajectory]:
     """`samples` episodes of every task, in task order; at most `len(envs)` of them are played at once.
 
     A task that is listed twice is played `samples` more times. The episodes of the i-th task start with the turns of
     `prefixes[i]` (None: without): their actions are repeated and keep text and token ids, the observations are the
-    environment's new ones. They count towards the step limit. An episode whose conversation has `ended` stops like one
-    that does not fit into the policy's context.
+    environment's new ones. They count towards the step limit.
 
     An episode whose environment fails is restarted up to `retries` times; then it ends as `env_error` with reward 0.
+    One whose conversation has `ended` stops like one that does not fit into the policy's context.
     Episodes in `journal` are not played again. Raises `UserError` if it holds episodes of another rollout.
     """
     settings = RolloutSettings(policy.ref, sampling, seed, agent, protocol, prompt, retries, ended)

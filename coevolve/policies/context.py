@@ -9,6 +9,12 @@ from coevolve.errors import UserError
 from coevolve.policies.base import Completion, Conversation
 
 
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """Length of the common prefix of two tuples."""
+    longest = min(len(left), len(right))
+    return bisect.bisect_left(range(1, longest + 1), True, key=lambda length: left[:length] != right[:length])
+
+
 class ContextWindow:
     """A limit of `context` tokens for prompt and completion together.
 
@@ -33,9 +39,3 @@ class ContextWindow:
             return Completion(text="", fits=False)
         truncated = sampled[-1] != self._renderer.end_of_turn
         return Completion(text=self._renderer.decode(sampled), token_ids=sampled, truncated=truncated)
-
-
-def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """Length of the common prefix of two tuples."""
-    longest = min(len(left), len(right))
-    return bisect.bisect_left(range(1, longest + 1), True, key=lambda length: left[:length] != right[:length])
