@@ -45,7 +45,7 @@ def print_plan(options: argparse.Namespace) -> int:
     suite, part = suite_of(options), ""
     if options.ablation:
         methods = json.dumps(ablation_of(suite, options.ablation).methods)
-        suite, part = load_suite(options.suite, [*options.set, f"methods={methods}"]), f", ablation {options.ablation},"
+        suite, part = load_suite(options.suite, [*options.set, f"methods={methods}", "default_ablations=[]"]), f", ablation {options.ablation},"
     plan = Plan(suite, shards=machine.shards)
     jobs = list(estimates.jobs(plan, machine))
     source = machine_file(options.machine)

@@ -16,6 +16,7 @@ from coevolve.dag.branch import Branch, agent_of
 from coevolve.dag.layout import MIRROR, UNDIVIDED, Layout
 from coevolve.dag.rules import STAGES
 from coevolve.dag.rules.page import PAGE
+from coevolve.dag.rules.products import ABLATION
 from coevolve.dag.rules.train import SCORED
 from coevolve.dag.stage import Inputs, Stage, Wildcards, files_by_name, files_of
 from coevolve.errors import UserError
@@ -33,8 +34,13 @@ class Plan(Layout):
     """The jobs of one suite, and their files under `root`."""
 
     def targets(self) -> list[str]:
-        """The files of all products, which a full run ends with."""
-        return [path for name, stage in STAGES.items() if stage.product for path in self.files(name, {})]
+        """The files of all products and of the tables of `default_ablations`, which a full run ends with."""
+        products = [path for name, stage in STAGES.items() if stage.product for path in self.files(name, {})]
+        return [*products, *(path for name in self.suite.default_ablations for path in self.tables(name))]
+
+    def tables(self, ablation: str) -> list[str]:
+        """The files of an ablation."""
+        return self.files(ABLATION.name, {"ablation": ablation})
 
     def inputs(self, stage: str, wildcards: Wildcards) -> Inputs:
         """Input files of a job by name."""
