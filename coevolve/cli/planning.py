@@ -45,7 +45,9 @@ def print_plan(options: argparse.Namespace) -> int:
     suite, part = suite_of(options), ""
     if options.ablation:
         methods = json.dumps(ablation_of(suite, options.ablation).methods)
-        suite, part = load_suite(options.suite, [*options.set, f"methods={methods}", "default_ablations=[]"]), f", ablation {options.ablation},"
+        others = [f"ablations.{name}.default=false" for name, each in suite.ablations.items() if each.default]
+        suite = load_suite(options.suite, [*options.set, f"methods={methods}", *others])
+        part = f", ablation {options.ablation},"
     plan = Plan(suite, shards=machine.shards)
     jobs = list(estimates.jobs(plan, machine))
     source = machine_file(options.machine)

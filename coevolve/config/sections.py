@@ -367,11 +367,15 @@ class Recipe(Strict):
 
 
 class Ablation(Strict):
-    """A separate table that compares the methods which answer one question."""
+    """A separate table that compares the methods which answer one question.
+
+    `default`: a full run makes the table too, and judges the claims about its methods. Left out of digests.
+    """
 
     label: str
     source: str
     methods: Annotated[list[str], Field(min_length=1)]
+    default: bool = Field(default=False, exclude=True)
 
 
 class Quirks(Strict):

@@ -34,8 +34,7 @@ class Suite(Strict):
     """A whole run of the kit: everything that determines its results, and nothing about the machine.
 
     `iterations`: the number of iterations per environment. It is not a key of `envs`, so that adding an iteration does
-    not change the digests of earlier ones. `default_ablations`: a full run makes their tables too, and judges the claims
-    about their methods.
+    not change the digests of earlier ones.
     """
 
     suite: Name
@@ -49,7 +48,6 @@ class Suite(Strict):
     methods: Annotated[list[str], Field(min_length=1)]
     recipes: dict[Name, sections.Recipe]
     ablations: dict[Name, sections.Ablation] = Field(default_factory=dict)
-    default_ablations: list[Name] = []
     sft: sections.SftConfig
     dpo: sections.DpoConfig
     prompt: sections.PromptConfig
@@ -68,9 +66,6 @@ class Suite(Strict):
 
     @model_validator(mode="after")
     def _methods_are_recipes(self) -> Suite:
-        if unknown := [name for name in self.default_ablations if name not in self.ablations]:
-            hint = suggestion(unknown[0], self.ablations)
-            raise ValueError(f"default_ablations: `{unknown[0]}` is not an ablation{hint}")
         lists = {f"ablations.{name}.methods": ablation.methods for name, ablation in self.ablations.items()}
         for key, methods in {"methods": self.methods, **lists}.items():
             for method in methods:

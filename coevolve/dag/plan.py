@@ -34,9 +34,10 @@ class Plan(Layout):
     """The jobs of one suite, and their files under `root`."""
 
     def targets(self) -> list[str]:
-        """The files of all products and of the tables of `default_ablations`, which a full run ends with."""
+        """The files of all products and default ablations, which a full run ends with."""
         products = [path for name, stage in STAGES.items() if stage.product for path in self.files(name, {})]
-        return [*products, *(path for name in self.suite.default_ablations for path in self.tables(name))]
+        ablations = (name for name, ablation in self.suite.ablations.items() if ablation.default)
+        return [*products, *(path for name in ablations for path in self.tables(name))]
 
     def tables(self, ablation: str) -> list[str]:
         """The files of an ablation."""

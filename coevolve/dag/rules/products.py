@@ -33,8 +33,8 @@ def _machine_parents(layout: Layout) -> list[str]:
 
 
 def _judged(layout: Layout) -> list[str]:
-    """The suite's methods, and those of the ablations whose tables a full run makes."""
-    ablations = (layout.suite.ablations[name].methods for name in layout.suite.default_ablations)
+    """The suite's methods, and those of the ablations that a full run makes."""
+    ablations = (ablation.methods for ablation in layout.suite.ablations.values() if ablation.default)
     return list(dict.fromkeys(itertools.chain(layout.suite.methods, *ablations)))
 
 
