@@ -122,8 +122,13 @@ class Plan(Layout):
         kinds = [section.kind for section in sections if "envs" in declared.reads]
         names = ("config", *declared.environment)
         of_kinds = (module_name(kind, name) for kind in kinds for name in names if has_module(kind, name))
-        engine = declared.plays and declared.plays(self.restricted(stage, wildcards), wildcards["model"])
+        engine = self.engine(stage, wildcards)
         return declared.module, *([engine_module(engine)] if engine else []), *of_kinds
+
+    def engine(self, stage: str, wildcards: Wildcards) -> str | None:
+        """The engine that plays in a job; None: the stage declares none, and plays with the built-in one if at all."""
+        plays = STAGES[stage].plays
+        return plays(self.restricted(stage, wildcards), wildcards["model"]) if plays else None
 
     def changed_since(self, record: Provenance) -> list[str]:
         """What changed since the provenance was written: `settings` (or the suite has no such job), `code`, or both."""

@@ -34,7 +34,7 @@ class Measurement:
 
 
 def read(suite: Suite, records: Mapping[tuple[str, *EvaluationKey], Path]) -> Iterator[Measurement]:
-    """Every method's records by environment, split and iteration, seeds together, of the suite's one model or its own."""
+    """Every method's records by environment, split and iteration, seeds together, of its model or the suite's one."""
     for method in dict.fromkeys(method for method, *_ in records):
         (model,) = models_of(suite, method)
         files = {key[2:]: path for key, path in records.items() if key[:2] == (method, model)}
