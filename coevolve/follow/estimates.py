@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.derived.sizes import STATES, job_resources, parameter_count, training_memory
+from coevolve.config.derived.sizes import RECOMPUTE_ABOVE, STATES, job_resources, parameter_count, training_memory
 from coevolve.config.machine import Machine
 from coevolve.config.suite import Suite
 from coevolve.dag.branch import Branch
@@ -40,19 +40,19 @@ def cost(plan: Plan, machine: Machine, stage: str, wildcards: Wildcards) -> Cost
 
 
 def memory(plan: Plan, machine: Machine) -> dict[tuple[str, str], float]:
-    """Bytes of a GPU in the trainings with all weights, by (model, stage); empty for a machine without GPUs.
+    """Bytes of a GPU in trainings of all weights that recompute activations, by (model, stage); none without GPUs.
 
-    Computed for micro-batches of sequences, or pairs of them, that fill the context.
+    Computed for micro-batches of sequences, or pairs of them, that fill the context, without a reference model.
     """
     jobs = {(wildcards["model"], stage) for stage, wildcards in plan.jobs() if stage in MICRO_BATCHES}
-    found = {}
+    memory_of = {}
     for name, stage in sorted(jobs) if machine.gpus_per_node else ():
         model, resources = plan.suite.models[name], job_resources(machine, stage)
         launch = Path(machine.launch).stem if machine.launch and resources.processes > 1 else "ddp"
-        if model.lora is None and launch in STATES:
-            tokens = model.context * MICRO_BATCHES[stage](plan.suite)
-            found[name, stage] = training_memory(parameter_count(model), tokens, launch, resources.processes)
-    return found
+        parameters, tokens = parameter_count(model), model.context * MICRO_BATCHES[stage](plan.suite)
+        if model.lora is None and launch in STATES and parameters > RECOMPUTE_ABOVE:
+            memory_of[name, stage] = training_memory(parameters, tokens, launch, resources.processes)
+    return memory_of
 
 
 def measured(plan: Plan, stage: str, wildcards: Wildcards, clock: str = "seconds") -> float | None:

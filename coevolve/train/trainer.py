@@ -19,6 +19,7 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerContr
 from transformers.trainer_utils import set_seed
 
 from coevolve import seeds
+from coevolve.config.derived.sizes import RECOMPUTE_ABOVE
 from coevolve.config.sections import Optimiser
 from coevolve.errors import UserError
 from coevolve.train import policy_io, varlen_attention
@@ -26,8 +27,6 @@ from coevolve.train.collate import MicroBatch, PairCollator, TrajectoryCollator,
 
 logger = logging.getLogger(__name__)
 
-#: Above this many parameters the backward pass recomputes activations: slower, less memory, the same numbers.
-RECOMPUTE_ABOVE = 1_000_000_000
 #: The config sections of the trainings that this module runs.
 SECTIONS = "the training's section (`sft`, `dpo`, `grpo`, or the model's `pretrain`)"
 PROGRESS_LINES = 20

@@ -62,8 +62,8 @@ def supports(suite: Suite, method: str) -> bool:
 def models_of(suite: Suite, method: str | None = None) -> list[str]:
     """The keys of the models that a method is run with: its own, or the suite's, which no row has for itself."""
     of_rows = {recipe.model for recipe in suite.recipes.values()}
-    if method is not None and (own := suite.recipes[method].model):
-        return [own] if own in suite.models else []
+    if method is not None and (model := suite.recipes[method].model):
+        return [model] if model in suite.models else []
     return [name for name in suite.models if name not in of_rows]
 
 
@@ -72,11 +72,11 @@ def with_model(suite: Suite, model: str | None = None) -> Suite:
 
     Raises `UserError` for an unknown model.
     """
-    own = models_of(suite)
-    name = own[0] if model is None else model
-    if name not in own:
-        raise UserError(f"suite `{suite.suite}` has no model `{name}`; name one of {', '.join(own)}.")
-    kept = {key: value for key, value in suite.models.items() if key == name or key not in own}
+    names = models_of(suite)
+    name = names[0] if model is None else model
+    if name not in names:
+        raise UserError(f"suite `{suite.suite}` has no model `{name}`; name one of {', '.join(names)}.")
+    kept = {key: value for key, value in suite.models.items() if key == name or key not in names}
     return suite.model_copy(update={"models": kept})
 
 
