@@ -136,10 +136,10 @@ def overview(folders: Sequence[str], *also: tuple[str, str]) -> str:
     rows = []
     for folder in folders:
         model = read(folder, "table1.json")[0]["model"].split(" (")[0]
-        for env, estimates in differences(folder).items():
-            size = [str(estimates["coevolve", "eto"][key]) for key in ("n_tasks", "n_seeds")]
-            row = [f"`{folder}/`", model, labels(folder).env(env), *size, _checks(folder, env)]
-            rows.append([*row, *(points(estimates[pair]) if pair in estimates else "-" for pair in shown)])
+        for env, of_pairs in differences(folder).items():
+            counts = [str(of_pairs["coevolve", "eto"][key]) for key in ("n_tasks", "n_seeds")]
+            row = [f"`{folder}/`", model, labels(folder).env(env), *counts, _checks(folder, env)]
+            rows.append([*row, *(points(of_pairs[pair]) if pair in of_pairs else "-" for pair in shown)])
     return table(head, rows)
 
 
