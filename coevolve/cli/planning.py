@@ -50,12 +50,13 @@ def print_plan(options: argparse.Namespace) -> int:
         suite = load_suite(options.suite, [*options.set, f"methods={methods}", *others])
         part = f", ablation {options.ablation},"
     plan = Plan(suite, shards=machine.shards)
-    jobs, *ends = ([*estimates.jobs(plan, each)] for each in (machine, *costs.paced(machine)))
+    paces = [list(estimates.jobs(plan, each)) for each in (machine, *costs.paced(machine))]
     source = machine_file(options.machine)
     show(f"Suite {suite.suite}{part} on {machine.label}, estimated, not measured, from {source}.\n")
-    for heading, column, named in (("stage", 0, {}), ("method", 1, labels(plan.suite))):
-        rows, *of_ends = (costs.lines((job[column], job[2]) for job in each) for each in (jobs, *ends))
-        show(f"{costs.text(heading, rows, named, of_ends)}\n")
+    rows, *ends = (costs.lines((stage, cost) for stage, _, cost in jobs) for jobs in paces)
+    show(f"{costs.text('stage', rows, ends=ends)}\n")
+    rows, *ends = (costs.lines((method, cost) for _, method, cost in jobs) for jobs in paces)
+    show(f"{costs.text('method', rows, labels(plan.suite), ends)}\n")
     if memory := estimates.memory(plan, machine):
         show("Memory of a GPU in a training with sequences of the whole context, computed:")
         for (model, stage), bytes_ in memory.items():

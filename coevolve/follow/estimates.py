@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.derived.sizes import RECOMPUTE_ABOVE, STATES, job_resources, parameter_count, training_memory
+from coevolve.config.derived.sizes import STATES, job_resources, parameter_count, training_memory
 from coevolve.config.machine import Machine
 from coevolve.config.suite import Suite
 from coevolve.dag.branch import Branch
@@ -14,6 +14,7 @@ from coevolve.dag.plan import Plan
 from coevolve.dag.stage import Wildcards
 from coevolve.report.costs import Cost, estimate
 from coevolve.storage import provenance
+from coevolve.train.recompute import RECOMPUTE_ABOVE
 
 #: Sequences in a micro-batch of the trainings of single sequences, and of pairs.
 MICRO_BATCHES: dict[str, Callable[[Suite], int]] = {

@@ -130,7 +130,7 @@ def gpu_hours(row: Line, ends: Sequence[Line] = ()) -> str:
 def paced(machine: Machine) -> tuple[Machine, ...]:
     """The machine with its fast, and with its slow constants; none if it has neither."""
     ends = (machine.costs.fast, machine.costs.slow)
-    costs = [machine.costs.model_copy(update=dict(end)) for end in ends]
+    costs = [machine.costs.model_copy(update=dict[str, float](end.items())) for end in ends]
     return tuple(machine.model_copy(update={"costs": each}) for each in costs) if any(ends) else ()
 
 

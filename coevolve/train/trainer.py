@@ -19,11 +19,11 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerContr
 from transformers.trainer_utils import set_seed
 
 from coevolve import seeds
-from coevolve.config.derived.sizes import RECOMPUTE_ABOVE
 from coevolve.config.sections import Optimiser
 from coevolve.errors import UserError
 from coevolve.train import policy_io, varlen_attention
 from coevolve.train.collate import MicroBatch, PairCollator, TrajectoryCollator, add_tiled_head, token_logps
+from coevolve.train.recompute import RECOMPUTE_ABOVE
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,6 @@ def parameter_count(model: ModelConfig) -> float:
     return tiny.vocab_size * tiny.hidden_size + tiny.layers * (attention + mlp)
 
 
-#: Above this many parameters the backward pass recomputes activations: slower, less memory, the same numbers.
-RECOMPUTE_ABOVE = 1_000_000_000
 #: Bytes per trained parameter of float32 weights, gradients and AdamW's moments, and of the flat copy that DeepSpeed
 #: makes, by launch file: on every device, and shared by the devices.
 STATES = {"ddp": (16, 0), "zero2": (4, 16), "zero3": (0, 20), "fsdp": (0, 16)}
