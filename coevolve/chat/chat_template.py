@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,18 @@ from coevolve.errors import UserError
 from coevolve.records.episodes import Message, Turn
 
 Ids = tuple[int, ...]
+#: Contents that tokenizers divide in different ways, of a system message and of three turns.
+_TRIED = (
+    (
+        "Be brief.",
+        "Look  at\n\nthe 12 doors:\n - a\tb's caf\u00e9",
+        "Thought: it's 3.\nAction: go  north",
+        '"Ok"\n\n  done',
+    ),
+    ("Rules:\n1. no", "7 doors.", "(a) open", "'Tis shut!"),
+)
+#: Makes a template write this instead of today's date.
+_ANOTHER_DAY = "{%- macro strftime_now(format) -%}another day{%- endmacro -%}"
 
 
 @dataclass(frozen=True)
@@ -84,6 +96,10 @@ class Renderer:
         self._lead, self._lead_text = _split_after_control(tokenizer, self._wrappers.lead)
         self._end_text, self._end = _split_before_control(tokenizer, self._wrappers.end)
         self.end_of_turn: int = tokenizer.convert_tokens_to_ids(self._wrappers.end_token)
+        for contents in _TRIED:
+            self._require_ids_of_the_template(contents[1:])
+            if self._wrappers.system:
+                self._require_ids_of_the_template(contents)
 
     def prompt_ids(self, prompt: Sequence[Message]) -> Ids:
         """The ids of `prompt`, with the generation prompt of the first action."""
@@ -114,6 +130,19 @@ class Renderer:
             action_ids = action_ids[:-1]
         text: str = self._tokenizer.decode(list(action_ids), clean_up_tokenization_spaces=False)
         return text.strip()
+
+    def _require_ids_of_the_template(self, contents: Sequence[str]) -> None:
+        """Raise `UserError` unless the ids of a conversation are those of its whole text."""
+        roles = ("system", "user", "assistant", "user")[-len(contents) :]
+        prompt = [Message(role=role, content=text) for role, text in zip(roles, contents, strict=True)]
+        messages = [message.model_dump() for message in prompt]
+        text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        whole, joined = self._tokenizer(text, add_special_tokens=False)["input_ids"], self.prompt_ids(prompt)
+        if tuple(whole) != joined:
+            same = next(i for i, ids in enumerate(itertools.zip_longest(whole, joined)) if ids[0] != ids[1])
+            of_whole, of_parts = (repr(self._tokenizer.decode(list(ids[same : same + 3]))) for ids in (whole, joined))
+            problem = f"after {same} tokens of a conversation it has {of_whole} where its parts give {of_parts}"
+            raise _refused(self._tokenizer, f"{problem}; use the chat template that this tokenizer was published with")
 
     def _pieces(
         self, prompt: Sequence[Message], turns: Iterable[tuple[str, Ids, str | None]]
@@ -163,8 +192,14 @@ class Renderer:
         yield self._content_ids(wrapper[len(fixed) :] + content.strip())
 
 
+def with_variables(template: str, variables: Mapping[str, Any]) -> str:
+    """The template with variables set before anything else; jinja prefers them to those of a call."""
+    sets = (f"{{%- set {name} = {json.dumps(value)} -%}}\n" for name, value in variables.items())
+    return "".join(sets) + template
+
+
 def read_template(tokenizer: Any) -> Wrappers:
-    """The wrappers of a tokenizer's chat template; raises `UserError` if they differ between turns."""
+    """The wrappers of a tokenizer's chat template; raises `UserError` if they differ between turns, or between days."""
     if not tokenizer.chat_template:
         raise _refused(tokenizer, "the tokenizer has no chat template; add a chat_template.jinja to its folder")
     try:
@@ -175,6 +210,9 @@ def read_template(tokenizer: Any) -> Wrappers:
     if (before, after) != (later_before, later_after) or not before.startswith(generation_prompt):
         problem = "its chat template renders a turn of the history differently from a new one"
         raise _refused(tokenizer, f"{problem}; use another chat_template.jinja")
+    if _split_template(tokenizer, system=False, template=_ANOTHER_DAY + tokenizer.chat_template) != [head, *turns]:
+        fix = "set `template_arguments: {date_string: ...}` of the model, or replace `strftime_now` in the template"
+        raise _refused(tokenizer, f"its chat template writes today's date; {fix}")
     lead = before[len(generation_prompt) :]
     end, end_token, next_turn = _split_at_end(tokenizer, after)
     return Wrappers(head, _system_wrappers(tokenizer, turns), generation_prompt, lead, end, end_token, next_turn)
@@ -189,12 +227,13 @@ def _system_wrappers(tokenizer: Any, turns: list[str]) -> tuple[str, str] | None
     return (before, after) if rest == turns else None
 
 
-def _split_template(tokenizer: Any, *, system: bool) -> list[str]:
+def _split_template(tokenizer: Any, *, system: bool, template: str | None = None) -> list[str]:
     """The text before, between and after the contents of a rendered conversation with three user messages."""
     roles = ["system"] * system + ["user", "assistant", "user", "assistant", "user"]
     marks = [f"mark{index}of{len(roles)}" for index in range(len(roles))]
     messages = [{"role": role, "content": mark} for role, mark in zip(roles, marks, strict=True)]
-    rest: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    text = {"chat_template": template, "tokenize": False, "add_generation_prompt": True}
+    rest: str = tokenizer.apply_chat_template(messages, **text)
     pieces = []
     for mark in marks:
         if rest.count(mark) != 1:
