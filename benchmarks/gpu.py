@@ -10,7 +10,7 @@ too: it tests this script, not a machine.
 
 Weights are random. An MFU counts 6 N operations for each trained token of either side of a pair, and 2 N for each
 token that is only read or sampled, over the data sheet's peak. The planned figures are those of `configs/machines/
-h100.yaml` and of docs/run/training.md ("Memory").
+h100.yaml` and of `training_memory` (coevolve/config/derived/sizes.py). A committed table has those of its commit.
 """
 
 from __future__ import annotations
@@ -230,16 +230,16 @@ def trained(row: str, shape: str = "one", adapters: bool = False) -> Callable[[S
         lora = LoraConfig(rank=16, alpha=32, dropout=0.0, target_modules="all-linear") if adapters else None
         setting = training(sizes, shape, lora=lora)
         free_memory()
-        return judged(train.measure_row(row, setting), setting, adapters)
+        return judged(train.measure_row(row, setting), setting, row, adapters)
 
     return measure
 
 
-def judged(row: Any, setting: Any, adapters: bool) -> Outcome:
+def judged(row: Any, setting: Any, name: str, adapters: bool) -> Outcome:
     """Tokens per second, MFU and memory of a training beside the plan's."""
     speed = row.tokens / row.seconds[0]
     mfu = 6 * row.parameters * speed / setting.peak
-    memory = planned_memory(row.parameters, setting, adapters)
+    memory = planned_memory(row.parameters, setting, name, adapters)
     figures = f"{speed:,.0f} tokens/s, MFU {mfu:.2f} (plan {planned('training'):.2f})"
     figures += (
         f", {row.memory / 1e9:.1f} GB (plan {memory / 1e9:.1f}), losses {row.losses[0]:.4f}, {row.losses[-1]:.4f}"
@@ -253,11 +253,14 @@ def judged(row: Any, setting: Any, adapters: bool) -> Outcome:
     return Outcome(verdict or "ok", figures, values)
 
 
-def planned_memory(parameters: int, setting: Any, adapters: bool) -> float:
-    """Bytes: float32 weights, gradients and AdamW of what is trained, and the residual stream of a micro-batch."""
-    hidden, layers = setting.shape[:2]
-    own = (0.02 if adapters else 1.0) * parameters
-    return 4 * parameters + 12 * own + 4 * layers * hidden * 2 * setting.batch * setting.length
+def planned_memory(parameters: int, setting: Any, row: str, adapters: bool) -> float:
+    """Bytes that the plan counts for the micro-batch of a row: both sides of pairs, or single sequences."""
+    from coevolve.config.derived.sizes import training_memory
+
+    alike = setting.alike if row.startswith("shared") else 0.0
+    tokens = setting.batch * setting.length * (1 if row.startswith("SFT") else 2 - alike)
+    trained = 0.006 if adapters else 1.0  # rank 16 on all matrices of 7B
+    return training_memory(parameters, tokens, shape=setting.shape[:2], trained=trained)
 
 
 def planned(key: str) -> float:

@@ -1,31 +1,33 @@
 """Fills the tables of docs/read/artifact.md from configs/claims.yaml, the plan and committed results.
 
-`python -m tools.artifact` rewrites the page; tests/docs/test_artifact_page.py compares.
+The plan's numbers on docs/README.md, docs/run/slurm.md and docs/run/training.md too. `python -m tools.artifact`
+rewrites the pages; tests/docs/test_artifact_page.py compares.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from coevolve.config.derived.sizes import STATES, parameter_count
 from coevolve.config.loading import as_overrides, load_suite
 from coevolve.dag.machine import load_machine
 from coevolve.dag.plan import Plan
-from coevolve.dag.targets import targets
 from coevolve.export.suite_export import JOBS
 from coevolve.follow import estimates
 from coevolve.report import claims as paper
 from coevolve.report import stats, verdicts
-from coevolve.report.costs import Line, lines
-from coevolve.report.number_text import duration, readable, size
+from coevolve.report.costs import Line, gpu_hours
+from coevolve.report.number_text import duration, size
 from coevolve.report.verdicts import Verdict
 from coevolve.storage import product_file
 from tools import front_page
@@ -63,7 +65,7 @@ class Run:
         """The call of Snakemake for a suite whose settings are changed; `paper` is the profile's own suite."""
         config = [f"suite={suite}"] * (suite != "paper") + [f"{key}={_flow(value)}" for key, value in settings.items()]
         goals = ["--", *targets] if targets else []
-        command = shlex.join(["snakemake", "--profile", profile, "--config", *config, *goals])
+        command = shlex.join(["snakemake", "--profile", profile, *["--config"] * bool(config), *config, *goals])
         return cls(command, (suite,), (machine,), settings, targets, model)
 
     @property
@@ -75,16 +77,17 @@ class Run:
 
 
 @cache
-def _cost(run: Run) -> Line:
-    """The estimated cost of all jobs of a run."""
-    costs = []
-    for suite, name in zip(run.suites, run.machines, strict=True):
-        machine = load_machine(name)
-        plan = Plan(load_suite(suite, as_overrides(run.settings)), shards=machine.shards)
-        known = {target.name: target.files for target in targets(plan)}
-        files = [path for target in run.targets for path in known[target]]
-        costs += [("", estimates.cost(plan, machine, *job)) for job in plan.jobs(files)]
-    return lines(costs)[-1]
+def _costs(run: Run) -> tuple[Line, ...]:
+    """The estimated cost of all jobs of a run, and at the fast and slow end of a machine that has them."""
+    suites = [load_suite(suite, as_overrides(run.settings)) for suite in run.suites]
+    parts = [front_page.planned(*each, run.targets) for each in zip(suites, run.machines, strict=True)]
+    return tuple(map(_sum, zip(*parts, strict=True)))
+
+
+def _sum(parts: Sequence[Line]) -> Line:
+    """The jobs, hours and disk of several runs together."""
+    keys = ("jobs", "hours", "gpu_hours", "gigabytes")
+    return replace(parts[0], **{key: sum(getattr(part, key) for part in parts) for key in keys})
 
 
 def _flow(value: Any) -> str:
@@ -95,16 +98,7 @@ def _flow(value: Any) -> str:
 #: Runs for the models that the paper's suite does not have.
 OTHER_MODELS = {
     "GPT-4": Run.of("slurm", "in_context", CLUSTER, "method_gpt4", **SEEDS),
-    "GPT-3.5-Turbo": Run.of(
-        "slurm",
-        "in_context",
-        CLUSTER,
-        "method_gpt35",
-        **SEEDS,
-        methods=["gpt35"],
-        recipes={"gpt35": {"extends": "in_context", "label": "GPT-3.5-Turbo in context"}},
-        models={"endpoint": {"label": "GPT-3.5-Turbo", "endpoint": {"model": "gpt-3.5-turbo"}}},
-    ),
+    "GPT-3.5-Turbo": Run.of("slurm", "in_context", CLUSTER, "method_gpt35", **SEEDS),
     "Llama-2-13B-Chat": Run.of(
         "slurm", "base_models", CLUSTER, "ablation_base_models", **SEEDS, model="llama2-13b-chat"
     ),
@@ -119,6 +113,74 @@ SMALL_RUNS = (
     (Run.of("smoke", "micro", "cpu", "ablation_lambda", **SEEDS, iterations={"sciworld": 2}), "lambda"),
     (Run("snakemake --profile one-gpu", ("reviewer",), ("one-gpu",)), ""),
 )
+#: The whole paper and its parts.
+WHOLE = tuple(Run.of("slurm", "paper", CLUSTER, *goals) for goals in ((), ("ablation_main_rows",)))
+ABLATION = tuple(Run.of("slurm", "paper", CLUSTER, "ablation_positive_agent", **seeds) for seeds in ({}, SEEDS))
+#: Launch files and numbers of devices, and the models whose states are shown.
+LAUNCHES, DEVICES, MODELS = ("ddp", "zero2", "zero3", "fsdp"), (4, 8, 16), ("llama2-7b-chat", "llama2-13b-chat")
+
+
+def plan_pages() -> dict[Path, str]:
+    """Other pages with the plan's numbers, with their marked parts replaced."""
+    docs = ROOT / "docs"
+    index = (docs / "README.md").read_text(encoding="utf-8")
+    for suite, machine in (
+        ("paper", CLUSTER),
+        ("base_models", CLUSTER),
+        ("agent_data", CLUSTER),
+        ("reviewer", "one-gpu"),
+    ):
+        cost, *ends = front_page.planned(load_suite(suite), machine)
+        hours = rf"\g<1>plan: {gpu_hours(cost, ends)} GPU-hours"
+        index, count = re.subn(rf"(?m)^(\| `{suite}` \|.*\| )plan: .* GPU-hours", hours, index)
+        if count != 1:
+            raise ValueError(f"docs/README.md: {count} lines of `{suite}`")
+    alone = front_page.planned(load_suite("paper", as_overrides(SEEDS)), CLUSTER, ABLATION[0].targets, env="webshop")
+    filled = {
+        docs / "run/slurm.md": {"ablation": _planned([*_commands(ABLATION), ("WebShop alone, three seeds", alone)])},
+        docs / "run/training.md": {"states": _states(), "layouts": _layouts()},
+    }
+    return {docs / "README.md": index} | {
+        path: front_page.fill(path.read_text(encoding="utf-8"), made) for path, made in filled.items()
+    }
+
+
+def _commands(runs: Sequence[Run]) -> list[tuple[str, tuple[Line, ...]]]:
+    """The commands of runs, with their costs."""
+    return [(f"`{run.command}`", _costs(run)) for run in runs]
+
+
+def _planned(runs: Sequence[tuple[str, tuple[Line, ...]]]) -> str:
+    """Jobs, hours and disk of runs."""
+    rows = [
+        [name, str(cost.jobs), duration(cost.hours), gpu_hours(cost, ends), size(cost.gigabytes)]
+        for name, (cost, *ends) in runs
+    ]
+    return _table("run, jobs, time, GPU-hours, disk", rows)
+
+
+def _states() -> str:
+    """GB of the states of a training with all weights."""
+    models = load_suite("base_models").models
+    rows = []
+    for name in MODELS:
+        weights = parameter_count(models[name])
+        for devices in DEVICES:
+            shares = (STATES[launch] for launch in LAUNCHES)
+            cells = [f"{weights * (whole + shared / devices) / 1e9:.0f}" for whole, shared in shares]
+            rows.append([models[name].label, str(devices), *cells])
+    return _table(", ".join(["model", "devices", *LAUNCHES]), rows)
+
+
+def _layouts() -> str:
+    """GB of a GPU in the trainings of the suites, with sequences of the whole context."""
+    rows = []
+    for suite in map(load_suite, ("paper", "base_models")):
+        memory = estimates.memory(Plan(suite), load_machine(CLUSTER))
+        for name in dict.fromkeys(model for model, _ in memory):
+            cells = [f"{memory[name, stage] / 1e9:.0f}" for stage in ("sft", "train")]
+            rows.append([f"`{suite.suite}`", suite.models[name].label, *cells])
+    return _table("suite, model, `sft`, `train`", rows)
 
 
 def blocks(claims: paper.Claims) -> dict[str, str]:
@@ -128,6 +190,7 @@ def blocks(claims: paper.Claims) -> dict[str, str]:
     judged = [_claim(name, claim, numbers[runs[name]]) for name, claim in claims.by_name().items()]
     return {
         "small": _table("command, machine, measured, estimated, disk, expected output", _small()),
+        "whole": _planned(_commands(WHOLE)),
         "runs": _table("run, command and the command that judges, jobs, time, GPU-hours, disk", _runs(numbers)),
         "claims": _table("claim, the paper, expected, run, verdict", judged),
         "verdicts": _summaries(),
@@ -150,7 +213,7 @@ def _small() -> list[list[str]]:
     times = json.loads((front_page.REFERENCE / "times.json").read_text())
     rows = []
     for run, reference in SMALL_RUNS:
-        cost, measured, expected = _cost(run), "not run here", "exit status 0, Table 1 and a report page"
+        cost, measured, expected = _costs(run)[0], "not run here", "exit status 0, Table 1 and a report page"
         if entry := times.get(run.command.removeprefix("make ")):
             measured = f"{entry['wall_minutes']:g} min on {entry['cores']} cores, set-up included"
         elif reference:
@@ -187,10 +250,10 @@ def _differences(reference: str) -> str:
 def _runs(numbers: dict[Run, str]) -> list[list[str]]:
     rows = []
     for run, number in numbers.items():
-        cost = _cost(run)
+        cost, *ends = _costs(run)
         commands = f"`{run.command}`<br>`{run.verify}`"
         shown = f"{number}, **not runnable as written**" if NOT_RUNNABLE & set(run.targets) else number
-        row = [shown, commands, str(cost.jobs), duration(cost.hours), readable(cost.gpu_hours), size(cost.gigabytes)]
+        row = [shown, commands, str(cost.jobs), duration(cost.hours), gpu_hours(cost, ends), size(cost.gigabytes)]
         rows.append(row)
     return rows
 
@@ -232,8 +295,9 @@ def _table(heads: str, rows: Sequence[Sequence[str]]) -> str:
 
 
 def main() -> None:
-    """Rewrite the marked parts of docs/read/artifact.md."""
-    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    """Rewrite the marked parts of the pages."""
+    for page, text in {PAGE: fill(PAGE.read_text(encoding="utf-8")), **plan_pages()}.items():
+        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

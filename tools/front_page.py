@@ -1,4 +1,4 @@
-"""Writes the README's picture, docs/loop.svg, from the plan, and its numbers from committed results.
+"""Writes the README's picture, docs/loop.svg, and its numbers, from the plan and from committed results.
 
 `python tools/front_page.py` rewrites them; tests/docs/test_front_page.py compares.
 """
@@ -14,11 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.loading import load_suite
+from coevolve.config.suite import Suite
 from coevolve.dag.branch import Branch
+from coevolve.dag.machine import load_machine
 from coevolve.dag.plan import JobKey, Plan
+from coevolve.dag.targets import targets
 from coevolve.export.suite_export import JOBS
-from coevolve.report import loop
+from coevolve.follow import estimates
+from coevolve.report import costs, loop
+from coevolve.report.costs import Line
 from coevolve.report.labels import ReportLabels
+from coevolve.report.number_text import size
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results/reference"
@@ -32,8 +38,15 @@ COMMANDS = (
     ("make test", "the tests, except the slow ones", "the same"),
     ("make real", "SFT, ETO, co-evolving with a pretrained model", "the same"),
     ("snakemake --profile one-gpu", "ScienceWorld with Qwen3-0.6B, one seed", "one GPU of 24 GB"),
-    ("snakemake --profile slurm", "SFT, ETO, co-evolving with Llama-2-7B-Chat, one seed", "nodes of 8 H100"),
+    ("snakemake --profile slurm", "the whole paper with Llama-2-7B-Chat, one seed", "nodes of 8 H100"),
+    ("snakemake --profile slurm -- ablation_main_rows", "of it SFT, ETO and co-evolving", "the same"),
 )
+#: The suite, machine and targets of the commands that were planned and not run.
+PLANNED = {
+    "snakemake --profile one-gpu": ("reviewer", "one-gpu", ()),
+    "snakemake --profile slurm": ("paper", "h100", ()),
+    "snakemake --profile slurm -- ablation_main_rows": ("paper", "h100", ("ablation_main_rows",)),
+}
 #: Units of `tests/data/contents.json` that the README counts, and their names there.
 RECORDED = {"observations": "WebShop observations", "statements": "SQL statements", "walks": "ScienceWorld walks"}
 #: The committed results of its table.
@@ -66,12 +79,30 @@ def _times() -> str:
     lines = ["| command | content | where | minutes |", "|---|---|---|---|"]
     for command, content, where in COMMANDS:
         minutes = "not measured" if command.startswith("make ") else "**not run here**"
-        if entry := times.get(command.removeprefix("make ")):
+        if command in PLANNED:
+            suite, machine, goals = PLANNED[command]
+            cost, *ends = planned(load_suite(suite), machine, goals)
+            minutes += f"; plan: {costs.gpu_hours(cost, ends)} GPU-hours, {size(cost.gigabytes)}"
+        elif entry := times.get(command.removeprefix("make ")):
             minutes = f"{entry['wall_minutes']:g} ({entry['cpu_minutes']:g} of CPU)"
         elif command == "make real":
             minutes = f"{sum(job['cpu_seconds'] for job in read_lines('real', JOBS)) / 60:.0f} of CPU"
         lines.append(f"| `{command}` | {content} | {where} | {minutes} |")
     return "\n".join(lines)
+
+
+def planned(suite: Suite, name: str, goals: Sequence[str] = (), env: str = "") -> tuple[Line, ...]:
+    """The estimated cost of a suite's targets (a full run without them), and at the fast and slow end of a machine.
+
+    `env`: only the jobs of this environment, and those of none.
+    """
+    machine = load_machine(name)
+    plan = Plan(suite, shards=machine.shards)
+    known = {target.name: target.files for target in targets(plan)}
+    jobs = plan.jobs([path for goal in goals for path in known[goal]])
+    chosen = [job for job in jobs if not env or job[1].get("env", env) == env]
+    paces = (machine, *costs.paced(machine))
+    return tuple(costs.lines(("", estimates.cost(plan, each, *job)) for job in chosen)[-1] for each in paces)
 
 
 def read_lines(folder: str, name: str) -> list[dict[str, Any]]:
@@ -105,10 +136,10 @@ def overview(folders: Sequence[str], *also: tuple[str, str]) -> str:
     rows = []
     for folder in folders:
         model = read(folder, "table1.json")[0]["model"].split(" (")[0]
-        for env, estimates in differences(folder).items():
-            size = [str(estimates["coevolve", "eto"][key]) for key in ("n_tasks", "n_seeds")]
-            row = [f"`{folder}/`", model, labels(folder).env(env), *size, _checks(folder, env)]
-            rows.append([*row, *(points(estimates[pair]) if pair in estimates else "-" for pair in shown)])
+        for env, of_pairs in differences(folder).items():
+            counts = [str(of_pairs["coevolve", "eto"][key]) for key in ("n_tasks", "n_seeds")]
+            row = [f"`{folder}/`", model, labels(folder).env(env), *counts, _checks(folder, env)]
+            rows.append([*row, *(points(of_pairs[pair]) if pair in of_pairs else "-" for pair in shown)])
     return table(head, rows)
 
 

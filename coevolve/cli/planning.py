@@ -33,26 +33,34 @@ if TYPE_CHECKING:
     argument("--ablation", metavar="NAME", help="plan this ablation's methods instead of the suite's"),
 )
 def print_plan(options: argparse.Namespace) -> int:
-    """Print the jobs of a suite with their estimated time, GPU-hours and disk."""
+    """Print the jobs of a suite with their estimated time, GPU-hours and disk, and the memory of its trainings."""
     from coevolve.config.derived.methods import labels
     from coevolve.config.loading import load_suite, machine_file
     from coevolve.dag.machine import load_machine
     from coevolve.dag.plan import Plan
     from coevolve.follow import estimates
     from coevolve.report import costs
+    from coevolve.report.labels import words
 
     machine = load_machine(options.machine)
     suite, part = suite_of(options), ""
     if options.ablation:
         methods = json.dumps(ablation_of(suite, options.ablation).methods)
-        suite, part = load_suite(options.suite, [*options.set, f"methods={methods}"]), f", ablation {options.ablation},"
+        others = [f"ablations.{name}.default=false" for name, each in suite.ablations.items() if each.default]
+        suite = load_suite(options.suite, [*options.set, f"methods={methods}", *others])
+        part = f", ablation {options.ablation},"
     plan = Plan(suite, shards=machine.shards)
-    jobs = list(estimates.jobs(plan, machine))
+    paces = [list(estimates.jobs(plan, each)) for each in (machine, *costs.paced(machine))]
     source = machine_file(options.machine)
     show(f"Suite {suite.suite}{part} on {machine.label}, estimated, not measured, from {source}.\n")
-    show(costs.text("stage", costs.lines((stage, cost) for stage, _, cost in jobs)))
-    show()
-    show(costs.text("method", costs.lines((method, cost) for _, method, cost in jobs), labels(plan.suite)))
+    rows, *ends = (costs.lines((stage, cost) for stage, _, cost in jobs) for jobs in paces)
+    show(f"{costs.text('stage', rows, ends=ends)}\n")
+    rows, *ends = (costs.lines((method, cost) for _, method, cost in jobs) for jobs in paces)
+    show(f"{costs.text('method', rows, labels(plan.suite), ends)}\n")
+    if memory := estimates.memory(plan, machine):
+        show("Memory of a GPU in a training with sequences of the whole context, computed:")
+        for (model, stage), bytes_ in memory.items():
+            show(f"  {suite.models[model].label}, {words(stage)}: {bytes_ / 1e9:.0f} GB")
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -55,21 +55,30 @@ class VllmDevices(Strict):
 VLLM_DEVICES = VllmDevices()
 
 
+CostConstant = Literal["training", "reading", "writing", "vllm_reading", "vllm_writing", "startup_seconds"]
+
+
 class CostConstants(Strict):
     """The constants of `coevolve plan`'s cost model (`coevolve.report.costs`).
 
     `flops`: peak operations per second of one GPU, or of one process on a machine without GPUs. `training`, `reading`
     and `writing`: factors on `flops` of training, prefill and decode, fitted or chosen; above 1 where large matrices
-    run faster than the benchmark that gave `flops`. `startup_seconds`: the time of a job before its first step.
-    `turn_scale` multiplies the environments' own `expected.turn_seconds`.
+    run faster than the benchmark that gave `flops`. `reading` and `writing` are those of the built-in engine,
+    `vllm_reading` and `vllm_writing` vLLM's (None: the same). `startup_seconds`: the time of a job before its first
+    step. `turn_scale` multiplies the environments' own `expected.turn_seconds`. `slow` and `fast`: constants at the
+    ends of a range, which give hours as one.
     """
 
     flops: Rate
     training: Rate
     reading: Rate
     writing: Rate
+    vllm_reading: Rate | None = None
+    vllm_writing: Rate | None = None
     startup_seconds: Rate
     turn_scale: Rate = 1.0
+    slow: dict[CostConstant, Rate] = Field(default={})
+    fast: dict[CostConstant, Rate] = Field(default={})
 
 
 class Machine(Strict):

@@ -340,7 +340,8 @@ class Recipe(Strict):
     number differs. `shares_first`: only so many first iterations are shared, and the settings hold for the others.
     `steps_like`: this method's target takes as many gradient steps as both agents of that method. `first_pool`: the
     method whose first pool of tasks this one starts with. `failure_agent_first`: in each iteration the failure agent is
-    trained first, and the target's pairs take its rollout after that training. Left out of digests if it is not set.
+    trained first, and the target's pairs take its rollout after that training. `model`: the key of the model that this
+    row is about, in place of the suite's. Both are left out of digests if they are not set.
     """
 
     label: str
@@ -353,6 +354,7 @@ class Recipe(Strict):
     first_pool: str | None = None
     agents: dict[Literal["target", "failure"], AgentRecipe]
     failure_agent_first: bool = Field(default=False, exclude_if=operator.not_)
+    model: str | None = Field(default=None, exclude_if=is_none)
     settings: dict[names.MethodSection, dict[str, Any]] = {}
 
     @model_validator(mode="after")
@@ -377,11 +379,15 @@ class Recipe(Strict):
 
 
 class Ablation(Strict):
-    """A separate table that compares the methods which answer one question."""
+    """A separate table that compares the methods which answer one question.
+
+    `default`: a full run makes the table too, and judges the claims about its methods. Left out of digests.
+    """
 
     label: str
     source: str
     methods: Annotated[list[str], Field(min_length=1)]
+    default: bool = Field(default=False, exclude=True)
 
 
 class Quirks(Strict):

@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeInt, model_validator
 
 from coevolve.config import sections
 from coevolve.config.baselines import EvaluationConfig, GrpoConfig, PpoConfig, SelectionConfig, StepsConfig
-from coevolve.config.derived.methods import for_method, supports
+from coevolve.config.derived.methods import for_method, models_of, supports
 from coevolve.config.derived.protocol import exploration_temperature
 from coevolve.config.derived.recipes import has_rollouts, prompting_only, trained_on_pairs
 from coevolve.config.kinds import EnvConfig
@@ -82,8 +82,8 @@ class Suite(Strict):
     def _sections_are_complete(self) -> Suite:
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("seeds: a seed is listed twice; each gives a training of its own")
-        if not self.models:
-            raise ValueError("models: a suite has at least one model")
+        if not models_of(self):
+            raise ValueError("models: a suite has at least one model that is not that of a row (`recipes.*.model`)")
         if missing := self.envs.keys() - self.iterations.keys():
             raise ValueError(f"iterations: `{missing.pop()}` is missing")
         if unknown := sorted(self.iterations.keys() - self.envs.keys()):
@@ -119,7 +119,8 @@ class Suite(Strict):
                     f"recipes.{method}.settings: all iterations are those of `{recipe.shares}`; remove them"
                 )
         for method in self.methods:  # a row that is not run may differ from an overridden one
-            if not prompting_only(self.recipes[method]) and any(model.endpoint for model in self.models.values()):
+            models = [self.models[name] for name in models_of(self, method)]
+            if not prompting_only(self.recipes[method]) and any(model.endpoint for model in models):
                 raise ValueError(f"methods: `{method}` trains, and an endpoint cannot be trained; take `in_context`")
             other = self.recipes[method].steps_like
             if other and not trained_on_pairs(self.recipes[other]):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
-from coevolve.config.derived.methods import for_method, iterations_of
+from coevolve.config.derived.methods import for_method, iterations_of, models_of
 from coevolve.config.derived.recipes import has_pool, learns_from_pairs
 from coevolve.config.machine import VLLM_DEVICES, Shards, VllmDevices
 from coevolve.config.sections import Recipe
@@ -148,7 +148,7 @@ class Layout:
     def evaluations(self, method: str) -> dict[EvaluationKey, str]:
         """Records by (model, env, seed, iteration) of a method, from its base policy (iteration 0) on."""
         records: dict[EvaluationKey, str] = {}
-        for model, env, seed in product(self.suite.models, self.suite.envs, self.suite.seeds):
+        for model, env, seed in product(models_of(self.suite, method), self.suite.envs, self.suite.seeds):
             for iteration in range(self.iterations(env, method) + 1):
                 branch = self.owner(Branch(method, seed, iteration))
                 if self.evaluates_alone(branch.method):

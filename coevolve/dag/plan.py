@@ -16,6 +16,7 @@ from coevolve.dag.branch import Branch, agent_of
 from coevolve.dag.layout import MIRROR, UNDIVIDED, Layout
 from coevolve.dag.rules import STAGES
 from coevolve.dag.rules.page import PAGE
+from coevolve.dag.rules.products import ABLATION
 from coevolve.dag.rules.train import SCORED
 from coevolve.dag.stage import Inputs, Stage, Wildcards, files_by_name, files_of
 from coevolve.errors import UserError
@@ -33,8 +34,14 @@ class Plan(Layout):
     """The jobs of one suite, and their files under `root`."""
 
     def targets(self) -> list[str]:
-        """The files of all products, which a full run ends with."""
-        return [path for name, stage in STAGES.items() if stage.product for path in self.files(name, {})]
+        """The files of all products and default ablations, which a full run ends with."""
+        products = [path for name, stage in STAGES.items() if stage.product for path in self.files(name, {})]
+        ablations = (name for name, ablation in self.suite.ablations.items() if ablation.default)
+        return [*products, *(path for name in ablations for path in self.tables(name))]
+
+    def tables(self, ablation: str) -> list[str]:
+        """The files of an ablation."""
+        return self.files(ABLATION.name, {"ablation": ablation})
 
     def inputs(self, stage: str, wildcards: Wildcards) -> Inputs:
         """Input files of a job by name."""
@@ -115,8 +122,13 @@ class Plan(Layout):
         kinds = [section.kind for section in sections if "envs" in declared.reads]
         names = ("config", *declared.environment)
         of_kinds = (module_name(kind, name) for kind in kinds for name in names if has_module(kind, name))
-        engine = declared.plays and declared.plays(self.restricted(stage, wildcards), wildcards["model"])
+        engine = self.engine(stage, wildcards)
         return declared.module, *([engine_module(engine)] if engine else []), *of_kinds
+
+    def engine(self, stage: str, wildcards: Wildcards) -> str | None:
+        """The engine that plays in a job; None: the stage declares none, and plays with the built-in one if at all."""
+        plays = STAGES[stage].plays
+        return plays(self.restricted(stage, wildcards), wildcards["model"]) if plays else None
 
     def changed_since(self, record: Provenance) -> list[str]:
         """What changed since the provenance was written: `settings` (or the suite has no such job), `code`, or both."""

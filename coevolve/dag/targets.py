@@ -33,11 +33,9 @@ def targets(plan: Plan) -> Iterator[Target]:
     for env, method in product(suite.envs, methods):
         text = f"{suite.recipes[method].label} on {suite.envs[env].label}"
         yield Target(f"{env}_{method}", text, _evaluated(plan, [method], [env]))
-    tables = [stage.name for stage in STAGES.values() if stage.wildcards == ["ablation"]]
     for name, ablation in suite.ablations.items():
         if all(supports(suite, method) for method in ablation.methods):
-            files = [path for stage in tables for path in plan.files(stage, {"ablation": name})]
-            yield Target(f"ablation_{name}", f"{ablation.label} ({ablation.source})", tuple(files))
+            yield Target(f"ablation_{name}", f"{ablation.label} ({ablation.source})", tuple(plan.tables(name)))
 
 
 def _evaluated(plan: Plan, methods: list[str], envs: list[str]) -> tuple[str, ...]:

@@ -1,18 +1,27 @@
 """Costs of a suite's jobs: estimated before they run, and measured once they are done."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.derived.sizes import parameter_count
+from coevolve.config.derived.sizes import STATES, job_resources, parameter_count, training_memory
 from coevolve.config.machine import Machine
+from coevolve.config.suite import Suite
 from coevolve.dag.branch import Branch
 from coevolve.dag.plan import Plan
 from coevolve.dag.stage import Wildcards
 from coevolve.report.costs import Cost, estimate
 from coevolve.storage import provenance
+from coevolve.train.recompute import RECOMPUTE_ABOVE
+
+#: Sequences in a micro-batch of the trainings of single sequences, and of pairs.
+MICRO_BATCHES: dict[str, Callable[[Suite], int]] = {
+    "sft": lambda suite: suite.sft.micro_batch,
+    "rft_train": lambda suite: suite.sft.micro_batch,
+    "train": lambda suite: 2 * suite.dpo.micro_batch,
+}
 
 
 def jobs(plan: Plan, machine: Machine) -> Iterator[tuple[str, str, Cost]]:
@@ -26,9 +35,25 @@ def cost(plan: Plan, machine: Machine, stage: str, wildcards: Wildcards) -> Cost
     """The estimated cost of a job, with the measured seconds if it is done."""
     weights = parameter_count(plan.suite.models[wildcards["model"]]) if "model" in wildcards else 0.0
     record = _record(plan, stage, wildcards)
-    estimated = estimate(plan.workload(stage, wildcards), weights, machine, stage)
+    estimated = estimate(plan.workload(stage, wildcards), weights, machine, stage, plan.engine(stage, wildcards))
     took, cpu = record.get("seconds"), record.get("cpu_seconds")
     return replace(estimated, measured=took, measured_cpu=cpu, reused="reused_from" in record)
+
+
+def memory(plan: Plan, machine: Machine) -> dict[tuple[str, str], float]:
+    """Bytes of a GPU in trainings of all weights that recompute activations, by (model, stage); none without GPUs.
+
+    Computed for micro-batches of sequences, or pairs of them, that fill the context, without a reference model.
+    """
+    jobs = {(wildcards["model"], stage) for stage, wildcards in plan.jobs() if stage in MICRO_BATCHES}
+    memory_of = {}
+    for name, stage in sorted(jobs) if machine.gpus_per_node else ():
+        model, resources = plan.suite.models[name], job_resources(machine, stage)
+        launch = Path(machine.launch).stem if machine.launch and resources.processes > 1 else "ddp"
+        parameters, tokens = parameter_count(model), model.context * MICRO_BATCHES[stage](plan.suite)
+        if model.lora is None and launch in STATES and parameters > RECOMPUTE_ABOVE:
+            memory_of[name, stage] = training_memory(parameters, tokens, launch, resources.processes)
+    return memory_of
 
 
 def measured(plan: Plan, stage: str, wildcards: Wildcards, clock: str = "seconds") -> float | None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from coevolve.config.derived.methods import models_of
 from coevolve.config.suite import Suite
 from coevolve.dag.layout import Layout
 from coevolve.records.evaluation import EvaluationKey
@@ -41,7 +42,7 @@ def evidence_of_regime(layout: Layout) -> RegimeEvidence:
     """The results of a suite about one model that its regime checks read; raises `UserError` for a changed file."""
     suite = layout.suite
     evaluated = {key: path for method in suite.methods for key, path in _final(layout, method).items()}
-    trained = Path(layout.home, *suite.models).glob("*/*/seed*/iter*/policy/*/provenance.json")
+    trained = Path(layout.home, *models_of(suite)).glob("*/*/seed*/iter*/policy/*/provenance.json")
     files: dict[str, Mapping[Any, Path]] = {
         "records": _present(evaluated),
         "explorations": _present(layout.explorations(suite.methods)),

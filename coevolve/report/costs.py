@@ -64,14 +64,19 @@ class Line:
     done_cpu_hours: float | None = None
 
 
-def estimate(work: Workload, weights: float, machine: Machine, stage: str) -> Cost:
-    """The estimated cost of a job of `stage` on a machine; `weights`: parameters of its model."""
+def estimate(work: Workload, weights: float, machine: Machine, stage: str, engine: str | None) -> Cost:
+    """The estimated cost of a job of `stage` on a machine; `weights`: parameters of its model.
+
+    `engine`: what plays, as in a suite's `sampler` (None: the built-in engine).
+    """
     constants, needs = machine.costs, job_resources(machine, stage)
+    of_vllm = (constants.vllm_reading, constants.vllm_writing) if engine == "vllm" else (None, None)
+    reading, writing = (of_vllm[0] or constants.reading), (of_vllm[1] or constants.writing)
     devices = constants.flops * needs.processes
     seconds = constants.startup_seconds if work.starts else 0.0
     seconds += TRAIN * weights * work.train / (devices * constants.training)
-    seconds += FORWARD * weights * work.read / (devices * constants.reading)
-    seconds += FORWARD * weights * work.write / (devices * constants.writing)
+    seconds += FORWARD * weights * work.read / (devices * reading)
+    seconds += FORWARD * weights * work.write / (devices * writing)
     seconds += work.turn_seconds * constants.turn_scale
     kept = weights * BYTES_A_WEIGHT * work.keeps_weights + work.kept * BYTES_A_TOKEN
     return Cost(seconds, seconds * needs.gpus * needs.nodes / 3600, kept)
@@ -85,17 +90,21 @@ def lines(named: Iterable[tuple[str, Cost]]) -> list[Line]:
     return [_line(name, group) for name, group in {**groups, "all": [cost for _, cost in costs]}.items()]
 
 
-def text(heading: str, rows: Sequence[Line], labels: Mapping[str, str] = {}) -> str:
+def text(
+    heading: str, rows: Sequence[Line], labels: Mapping[str, str] = {}, ends: Sequence[Sequence[Line]] = ()
+) -> str:
     """Costs of all jobs, of those that ran and of those reused, where there are any, in rows that `labels` name.
 
-    `ratio`: measured over predicted time of the jobs that ran. "-": not estimated.
+    `ratio`: measured over predicted time of the jobs that ran. "-": not estimated. `ends`: the same rows with the
+    machine's fast and slow constants, which give the hours as a range.
     """
     done, reused = any(row.done for row in rows), any(row.reused for row in rows)
+    ranges = dict(zip((row.name for row in rows), zip(*ends, strict=True), strict=True)) if ends else {}
     columns: list[tuple[str, bool, Callable[[Line], str]]] = [
         (heading, True, lambda row: labels.get(row.name, words(row.name))),
         ("jobs", True, lambda row: f"{row.jobs:,}"),
         ("time", True, lambda row: duration(row.hours) if row.hours else "-"),
-        ("GPU-hours", any(row.gpu_hours for row in rows), lambda row: readable(row.gpu_hours)),
+        ("GPU-hours", any(row.gpu_hours for row in rows), lambda row: gpu_hours(row, ranges.get(row.name, ()))),
         ("disk", True, lambda row: size(row.gigabytes) if row.gigabytes else "-"),
         ("done", done, lambda row: f"{row.done:,}"),
         ("predicted", done, lambda row: duration(row.done_predicted_hours) if row.done_predicted_hours else "-"),
@@ -108,6 +117,21 @@ def text(heading: str, rows: Sequence[Line], labels: Mapping[str, str] = {}) -> 
     table = {name: [cell(row) for row in rows] for name, is_shown, cell in columns if is_shown}
     aligned = ["left", *["right"] * (len(table) - 1)]
     return tabulate(table, headers="keys", tablefmt="github", disable_numparse=True, colalign=aligned)
+
+
+def gpu_hours(row: Line, ends: Sequence[Line] = ()) -> str:
+    """Such as `31.1`, or `31.1 (24 to 52)` with the same row at the ends of a range."""
+    fast, slow = ends or (row, row)
+    if fast.gpu_hours == slow.gpu_hours:
+        return readable(row.gpu_hours)
+    return f"{readable(row.gpu_hours)} ({readable(fast.gpu_hours)} to {readable(slow.gpu_hours)})"
+
+
+def paced(machine: Machine) -> tuple[Machine, ...]:
+    """The machine with its fast, and with its slow constants; none if it has neither."""
+    ends = (machine.costs.fast, machine.costs.slow)
+    costs = [machine.costs.model_copy(update=dict[str, float](end.items())) for end in ends]
+    return tuple(machine.model_copy(update={"costs": each}) for each in costs) if any(ends) else ()
 
 
 def _ratio(row: Line) -> str:

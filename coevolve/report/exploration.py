@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from coevolve.config.derived.methods import models_of
 from coevolve.config.names import Protocol
 from coevolve.config.suite import Suite
 from coevolve.records.base import Record
@@ -50,7 +51,7 @@ def read(suite: Suite, episodes: Mapping[ExplorationKey, Path]) -> list[Explorat
 
     Each file is read once. Episodes whose environment failed are left out, as they are of pairs: no agent failed.
     """
-    (model,) = suite.models.values()
+    (model,) = models_of(suite)
 
     @functools.cache
     def read_file(path: Path) -> tuple[Trajectory, ...]:
@@ -58,7 +59,7 @@ def read(suite: Suite, episodes: Mapping[ExplorationKey, Path]) -> list[Explorat
 
     return [
         Exploration(
-            model=model.label,
+            model=suite.models[model].label,
             protocol=suite.protocol,
             method=method,
             env=env,

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from coevolve.config.derived.methods import models_of
 from coevolve.config.names import Protocol
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError
@@ -33,9 +34,9 @@ class Measurement:
 
 
 def read(suite: Suite, records: Mapping[tuple[str, *EvaluationKey], Path]) -> Iterator[Measurement]:
-    """Every method's records by environment, split and iteration, seeds together, of the suite's single model."""
-    (model,) = suite.models
+    """Every method's records by environment, split and iteration, seeds together, of its model or the suite's one."""
     for method in dict.fromkeys(method for method, *_ in records):
+        (model,) = models_of(suite, method)
         files = {key[2:]: path for key, path in records.items() if key[:2] == (method, model)}
         for env, iteration in sorted({(env, iteration) for env, _, iteration in files}):
             of_env = {seed: path for (name, seed, i), path in files.items() if (name, i) == (env, iteration)}
@@ -92,7 +93,7 @@ def remarks(measurements: Sequence[Measurement]) -> str:
 
 
 def common_setting(measurements: Sequence[Measurement]) -> Setting:
-    """The suite, model and protocol of measurements that have these in common.
+    """The suite and protocol of measurements that have these in common, and their models.
 
     Raises `UserError` for no measurements, for one without records, and for several versions of an environment.
     """
@@ -108,4 +109,5 @@ def common_setting(measurements: Sequence[Measurement]) -> Setting:
             raise UserError(
                 f"results on {env} come from different environments ({'; '.join(names)}); run them all on one."
             )
-    return Setting(measurements[0].suite, measurements[0].model, measurements[0].protocol)
+    models = ", ".join(dict.fromkeys(measurement.model for measurement in measurements))
+    return Setting(measurements[0].suite, models, measurements[0].protocol)

@@ -43,12 +43,14 @@ class MeasuredCells:
         cells = {(m.method, column_of.get((m.env, m.split), f"{m.env} {m.split}")): m for m in measurements}
         return cls(cells, claims, labels, report)
 
-    def reward_table(self, environments: Collection[str] | None = None, of_paper: bool = True) -> Table:
+    def reward_table(
+        self, environments: Collection[str] | None = None, of_paper: bool = True, notes: Sequence[str] = ()
+    ) -> Table:
         """Average reward x 100 of every measured method and of every row of the paper, run or not.
 
         A mean is that of the paper's columns, and only where all of them were measured. `environments`: those of the
         paper's columns (None: all); a row of the paper without a cell in them is left out. Without `of_paper` only rows
-        and columns with a measured cell remain.
+        and columns with a measured cell remain. `notes`: further remarks on the whole table.
         """
         columns = self.columns(environments)
         rows = self.rows(columns)
@@ -57,7 +59,10 @@ class MeasuredCells:
             rows, columns = _chosen(rows, {row for row, _ in run}), _chosen(columns, {column for _, column in run})
         paper = {key: self.claims.value(*key) for key in product(rows, columns)}
         remark = f"In brackets the paper's cell ({self.claims.source})." if {*paper.values()} - {None} else ""
-        return self.table(REWARD, rows, columns, paper, remark)
+        table = self.table(REWARD, rows, columns, paper, remark)
+        marks = ascii_lowercase[len(table.footnotes) :]
+        more = (Footnote(mark=mark, text=text, cells=()) for mark, text in zip(marks, notes, strict=False))
+        return table.model_copy(update={"footnotes": (*table.footnotes, *more)})
 
     def success_table(self) -> Table:
         """Success rate in per cent of what was measured, in the same order; the paper prints none."""

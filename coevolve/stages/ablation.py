@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.derived.methods import with_model
+from coevolve.config.derived.methods import models_of, with_model
 from coevolve.report import claims, differences, measurement, pair_counts, table
 from coevolve.report.labels import ReportLabels
 from coevolve.report.table import Table
@@ -19,7 +19,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     recipes = {method: job.suite.recipes[method] for method in ablation.methods}
     records, summaries, drops = job.files("records"), job.files("summaries"), job.files("drops")
     tables, texts = list[Table](), list[str]()
-    for name, model in job.suite.models.items():
+    for name in models_of(job.suite):
         suite = with_model(job.suite, name)
         last = measurement.final(list(measurement.read(suite, records)))
         counts = pair_counts.read({key: path for key, path in summaries.items() if key[1] == name})
@@ -28,7 +28,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         tables += [cells.reward_table(of_paper=False), cells.success_table()]  # without what was not run
         compared = differences.paired(last, suite.report)
         text = pair_counts.methods_markdown(recipes.values(), counts, drops, labels)
-        texts.append(f"Model: {model.label}.\n\n{differences.markdown(compared, labels)}\n{text}")
+        texts.append(f"Model: {suite.models[name].label}.\n\n{differences.markdown(compared, labels)}\n{text}")
     table.write(tables, out, "table")
     files.write_bytes(out / "summary.md", "\n".join(texts).encode())
     return {"cells": sum(cell.estimate is not None for each in tables for cell in each.cells)}

@@ -23,11 +23,10 @@ from coevolve.config.sections import Optimiser
 from coevolve.errors import UserError
 from coevolve.train import policy_io, varlen_attention
 from coevolve.train.collate import MicroBatch, PairCollator, TrajectoryCollator, add_tiled_head, token_logps
+from coevolve.train.recompute import RECOMPUTE_ABOVE
 
 logger = logging.getLogger(__name__)
 
-#: Above this many parameters the backward pass recomputes activations: slower, less memory, the same numbers.
-RECOMPUTE_ABOVE = 1_000_000_000
 #: The config sections of the trainings that this module runs.
 SECTIONS = "the training's section (`sft`, `dpo`, `grpo`, or the model's `pretrain`)"
 PROGRESS_LINES = 20

@@ -60,6 +60,22 @@ def test_a_committed_table_is_that_of_its_lines(root, gpu, device):
     assert all(len(line["commit"]) == 40 for line in lines)
 
 
+def test_the_planned_memory_of_a_training_is_what_was_measured(root, gpu):
+    """Within 5 %, on one device; at 7B with adapters."""
+    lines = (root / "benchmarks/measured/h100/lines.jsonl").read_text().splitlines()
+    measured = {line["line"]: line["values"].get("memory") for line in map(json.loads, lines)}
+    shapes = {"1.1B": gpu.Sizes().one, "7B": gpu.Sizes().seven}
+    rows = {
+        "SFT 1.1B, flat": "SFT, flat", "DPO 1.1B, padded": "padded", "DPO 1.1B, shared": "shared",
+        "SFT 7B, adapters": "SFT, flat", "DPO 7B, adapters": "shared, actions alone",
+    }  # fmt: skip
+    for line, row in rows.items():
+        shape = shapes[line.split()[1].rstrip(",")]
+        setting = gpu.training(gpu.Sizes(one=shape))
+        plan = gpu.planned_memory(gpu.parameters_of(shape), setting, row, "adapters" in line)
+        assert plan == pytest.approx(measured[line], rel=0.05), line
+
+
 @pytest.mark.slow
 def test_every_line_runs_on_a_cpu(root, tmp_path):
     done = run(root, tmp_path, "--minutes", "30")

@@ -132,8 +132,12 @@ def test_the_suite_has_the_papers_number(suite, key, expected, place):
 
 
 def test_protocol_seeds_and_methods_are_those_of_table_1(suite):
-    assert (suite.protocol, suite.seeds, suite.methods) == ("paper", [0], ["sft", "eto", "coevolve"])
-    assert list(suite.models) == ["llama2-7b-chat"]
+    fine_tuned = ["sft", "ppo", "rft", "eto", "coevolve"]
+    assert (suite.protocol, suite.seeds, suite.methods) == ("paper", [0], fine_tuned)
+    defaults = [name for name, ablation in suite.ablations.items() if ablation.default]
+    assert (list(suite.models), defaults) == (["llama2-7b-chat"], ["positive_agent"])
+    assert suite.ablations["main_rows"].methods == ["sft", "eto", "coevolve"]
+    assert set(load_suite("in_context").methods) == {*fine_tuned, "gpt4", "gpt35"}
 
 
 @pytest.mark.parametrize(("iteration", "rate", "beta"), [(1, 1e-6, 0.1), (2, 5e-7, 0.5), (5, 5e-7, 0.5)])

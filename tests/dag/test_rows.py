@@ -9,6 +9,7 @@ from coevolve.config.derived.recipes import POOL_LEARNING
 from coevolve.config.loading import load_suite
 from coevolve.dag.branch import Branch
 from coevolve.dag.plan import Plan
+from coevolve.errors import UserError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SUITES = (
@@ -90,3 +91,30 @@ def test_a_trained_failure_agent_explores(name):
                 if (stage, e, agent) == ("rollout", env, "failure")
             }
             assert max(explored, default=0) >= 2, f"{name}: {method}'s failure agent on {env} never explores trained"
+
+
+def test_a_full_run_of_smoke_methods_has_the_rows_and_products_of_paper():
+    def made(suite):
+        """The rows that are judged, the products and tables, and the stages that make them."""
+        plan = Plan(load_suite(suite))
+        rows = {method for method, *_ in plan.inputs("verdicts", {})["records"]}
+        products = {path.removeprefix(plan.home) for path in plan.targets()}
+        return rows, products, {stage for stage, _ in plan.jobs()}
+
+    (rows, products, stages), (small_rows, small_products, small_stages) = made("paper"), made("smoke_methods")
+    assert rows == {"sft", "ppo", "rft", "eto", "coevolve", "positive_agent"} and rows <= small_rows
+    assert "/ablations/positive_agent/table.md" in products and products == small_products
+    assert stages - small_stages == {"download", "snapshot"}, "what comes from outside"
+
+
+def test_a_row_with_a_model_of_its_own_is_run_with_that_model_alone():
+    plan = Plan(load_suite("in_context"))
+    records = plan.inputs("table1", {})["records"]
+    assert {(method, model) for method, model, *_ in records if model != "llama2-7b-chat"} == {
+        ("gpt4", "gpt4"), ("gpt35", "gpt35")
+    }  # fmt: skip
+    assert {model for method, model, *_ in records if method not in ("gpt4", "gpt35")} == {"llama2-7b-chat"}
+    assert {jobs["model"] for stage, jobs in plan.jobs() if stage == "evaluate"} == {*plan.suite.models}
+    assert plan.home == Plan(load_suite("paper")).home, "no training is repeated"
+    with pytest.raises(UserError, match="`gpt4` needs an environment, method or model"):
+        load_suite("paper", ["methods=[sft, gpt4]"])

@@ -34,9 +34,16 @@ def test_the_page_is_what_the_script_writes(root, text):
     assert artifact.fill(text) == text, "run `python -m tools.artifact`"
     listed = re.findall(r"^\| `(\w+)` \|.*\| (R\d+) \|", text, re.MULTILINE)
     assert [name for name, _ in listed] == list(claims.load(root / "configs/claims.yaml").by_name())
-    sizes = r"([\d.,]+ (?:h|min)) \| [\d.,]+ \| ([\d.,]+ [kMG]B)"
+    sizes = r"([\d.,]+ (?:h|min)) \| [\d.,]+ \([\d.,]+ to [\d.,]+\) \| ([\d.,]+ [kMG]B)"
     runs = re.findall(rf"^\| (R\d+)\b[^|]* \|.* \| {sizes} \|$", text, re.MULTILINE)
     assert {run for _, run in listed} == {run for run, _, _ in runs}
+
+
+def test_the_plans_numbers_on_other_pages_are_what_the_script_writes():
+    pages = artifact.plan_pages()
+    assert [page.name for page in pages] == ["README.md", "slurm.md", "training.md"]
+    for page, written in pages.items():
+        assert page.read_text() == written, "run `python -m tools.artifact`"
 
 
 def test_a_claim_that_is_added_is_missing_on_the_page(root, text, tmp_path):

@@ -157,8 +157,9 @@ def test_a_launch_file_that_is_not_there_and_gpus_that_torch_does_not_see(repo):
 
 def test_only_the_stages_of_the_suite_count(repo):
     cluster = load_machine("h100")
-    needed = {name: doctor.RunSetup(load_suite(name), cluster).gpus for name in ("paper", "in_context")}
-    assert needed == {"paper": doctor.RunSetup(None, cluster).gpus, "in_context": 1}, "an endpoint is not trained"
+    asked = load_suite("in_context", ["methods=[gpt4, gpt35]", "ablations.positive_agent.default=false"])
+    needed = [doctor.RunSetup(suite, cluster).gpus for suite in (load_suite("paper"), asked, None)]
+    assert needed == [needed[-1], 1, needed[-1]], "an endpoint is not trained"
 
 
 def test_a_suite_without_estimates_is_examined_too(repo):

@@ -1,6 +1,7 @@
 """The rows that only ask, through the real stages in a small WebShop, of a server that shops; the one-shot prompt."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,24 @@ def test_a_row_is_evaluated_with_its_example_and_says_what_it_cost(suite_file, s
     assert len(spent["episodes"]) == 12
     written = [path.read_bytes() for path in Path("results").rglob("*") if path.is_file()]
     assert not [content for content in written if KEY.encode() in content or b"127.0.0.1" in content]
+
+
+def test_a_row_with_an_endpoint_stands_beside_rows_of_the_suites_own_model(root, suite_file, server, tmp_path):
+    asked = ["recipes.asked={extends: in_context, label: Asked, source: by an endpoint, model: chat}"]
+    tiny = [f"models.tiny={json.dumps(load_suite('smoke').model_dump(mode='json')['models']['tiny'])}"]
+    small = ["rollout.max_new_tokens=8", "report.bootstrap=50"]
+    Path("configs").symlink_to(root / "configs")
+    own = load_suite(suite_file, ["models={}", *tiny, *asked, *small, "methods=[untrained]"])
+    both = load_suite(suite_file, [*tiny, *asked, *small, "methods=[untrained, asked]", "suite=both"])
+    texts = []
+    for suite in (own, both):
+        make(Plan(suite), f"results/{suite.suite}/paper/table1/table1.md")
+        texts.append(Path(f"results/{suite.suite}/paper/table1/table1.md").read_text())
+    assert "Without a model in this suite: Asked (by an endpoint)." in texts[0] and "| Asked" not in texts[0]
+    assert "Without a model" not in texts[1] and f"model {both.models['tiny'].label}, chat," in texts[1]
+    records = Path("results/both/chat/webshop/asked/seed0/eval/records.jsonl")
+    mean = 100 * sum(record.reward for record in jsonl.read(records, EvalRecord)) / 12
+    assert re.search(rf"^\| Asked +\| {mean:.1f} \[", texts[1], re.MULTILINE)
 
 
 def test_what_was_paid_for_before_a_failure_is_kept_and_counted(suite_file, server):

@@ -44,11 +44,13 @@ def iterations_of(suite: Suite, env: str, method: str) -> int:
 
 
 def supports(suite: Suite, method: str) -> bool:
-    """Whether the suite has everything that a method takes from other environments, and can make its tasks.
+    """Whether the suite has the method's model and all that it takes from other environments, and can make its tasks.
 
     Tiny models have a tokenizer per environment, so a policy of one environment cannot start in another.
     """
     recipe = suite.recipes[method]
+    if recipe.model and recipe.model not in suite.models:
+        return False
     if has_pool(recipe) and not all(has_module(env.kind, "synthesis") for env in suite.envs.values()):
         return False
     agents = recipe.agents.values()
@@ -57,12 +59,25 @@ def supports(suite: Suite, method: str) -> bool:
     return not foreign or (not tiny and foreign <= suite.envs.keys() and "coevolve" in suite.recipes)
 
 
+def models_of(suite: Suite, method: str | None = None) -> list[str]:
+    """The keys of the models that a method is run with: its own, or the suite's, which no row has for itself."""
+    of_rows = {recipe.model for recipe in suite.recipes.values()}
+    if method is not None and (model := suite.recipes[method].model):
+        return [model] if model in suite.models else []
+    return [name for name in suite.models if name not in of_rows]
+
+
 def with_model(suite: Suite, model: str | None = None) -> Suite:
-    """The suite with only one of its models, by default the first; raises `UserError` for an unknown model."""
-    name = next(iter(suite.models)) if model is None else model
-    if name not in suite.models:
-        raise UserError(f"suite `{suite.suite}` has no model `{name}`; name one of {', '.join(suite.models)}.")
-    return suite.model_copy(update={"models": {name: suite.models[name]}})
+    """The suite with one of its models, by default the first, beside those that rows have for themselves.
+
+    Raises `UserError` for an unknown model.
+    """
+    names = models_of(suite)
+    name = names[0] if model is None else model
+    if name not in names:
+        raise UserError(f"suite `{suite.suite}` has no model `{name}`; name one of {', '.join(names)}.")
+    kept = {key: value for key, value in suite.models.items() if key == name or key not in names}
+    return suite.model_copy(update={"models": kept})
 
 
 def labels(suite: Suite) -> dict[str, str]:

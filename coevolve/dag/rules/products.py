@@ -1,11 +1,12 @@
 """Stages that make tables, figures and texts of the results."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.derived.methods import with_model
+from coevolve.config.derived.methods import models_of, with_model
 from coevolve.config.yaml_files import extended_files
 from coevolve.dag.layout import Layout
 from coevolve.dag.stage import Inputs, Stage, Wildcards
@@ -29,6 +30,18 @@ def _machine_parents(layout: Layout) -> list[str]:
     """The files that the machine's file `extends`."""
     path = Path(layout.machine)
     return [str(parent) for parent in extended_files(path)] if path.is_file() else []
+
+
+def _judged(layout: Layout) -> list[str]:
+    """The suite's methods, and those of the ablations that a full run makes."""
+    ablations = (ablation.methods for ablation in layout.suite.ablations.values() if ablation.default)
+    return list(dict.fromkeys(itertools.chain(layout.suite.methods, *ablations)))
+
+
+def _verdicts_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
+    """The results of the suite's methods and of its default ablations, and the claims."""
+    methods, suite = _judged(layout), first(layout)
+    return {"records": suite.records(methods), "explorations": suite.explorations(methods), "claims": CLAIMS}
 
 
 #: Inputs of products by name; files of the suite's methods are those with its first model.
@@ -60,14 +73,14 @@ def _evaluated(layout: Layout, wildcards: Wildcards) -> list[str]:
 
 def measured(layout: Layout, wildcards: Wildcards) -> list[str]:
     """History: everything that the products are made of, with all models."""
-    layouts = (replace(layout, suite=with_model(layout.suite, model)) for model in layout.suite.models)
+    layouts = (replace(layout, suite=with_model(layout.suite, model)) for model in models_of(layout.suite))
     return [path for each in layouts for path in each.results()]
 
 
 def _costed(layout: Layout, wildcards: Wildcards) -> list[str]:
-    """History: everything that the products are made of, with all models, and the gradients if they are measured."""
+    """History: all that a full run's tables and products are made of, and the gradients if they are measured."""
     gradients = first(layout).gradients().values() if layout.suite.gradients.pairs else ()
-    return [*measured(layout, wildcards), *sorted({*gradients})]
+    return [*measured(layout, wildcards), *sorted({*gradients, *first(layout).records(_judged(layout)).values()})]
 
 
 def _ablation_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
@@ -102,7 +115,7 @@ STAGES = (
         name="verdicts",
         help="Judge each claim of the paper: reproduced, contradicted, underpowered or not run.",
         files=("verdicts.json", "verdicts.md"),
-        inputs=made_of("records", "explorations", "claims"),
+        inputs=_verdicts_inputs,
     ),
     product(
         name="table1",
