@@ -6,6 +6,9 @@ which have no loss. The advantage of an episode is its reward minus the mean of 
 deviation of the group. An episode whose environment failed, or without an action, has no reward: TRL excludes it from
 the mean of its group and from the loss.
 
+Of several processes each plays whole groups. If the last ranks have fewer, completions without an action and without a
+reward fill their places. They have no part in the loss, which is a mean over the action tokens of all ranks.
+
 Sampling and the order of tasks are the kit's; `beta` and clipping come from the config; batch settings are those of the
 other trainings. docs/read/decisions.md has the defaults of TRL that affect the result.
 """
@@ -30,20 +33,23 @@ from coevolve.train.policy_io import TrainingRun
 
 
 class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]
-    """GRPOTrainer with the episodes of an `Explorer`; `schedule` holds the tasks of each step."""
+    """GRPOTrainer with the episodes of an `Explorer`; `schedule` holds the tasks of each step, one for each group."""
 
     def __init__(self, *, explorer: Explorer, schedule: Sequence[Sequence[Task]], **trl: Any) -> None:
         self._explorer, self._schedule = explorer, schedule
         super().__init__(rollout_func=self._rollout, reward_funcs=[episode_reward], **trl)
 
     def _rollout(self, prompts: Sequence[str], _: Any) -> dict[str, Any]:
-        """The step's episodes in TRL's format; only the number of `prompts` is used."""
-        step = self.state.global_step
+        """The rank's episodes of the step in TRL's format; only the number of `prompts` is used."""
+        step, places, ranks = self.state.global_step, len(prompts), self.accelerator.num_processes
         tasks = [task for task in self._schedule[step] for _ in range(self.num_generations)]
-        if len(tasks) != len(prompts):
-            raise RuntimeError(f"step {step}: {len(tasks)} episodes are scheduled, TRL expects {len(prompts)}")
-        episodes = self._explorer.play(self.accelerator.unwrap_model(self.model), step, tasks)
-        return completions([self._explorer.experience(episode) for episode in episodes], self._explorer.end_of_turn)
+        if places != -(-len(self._schedule[step]) // ranks) * self.num_generations:
+            raise RuntimeError(f"step {step}: {len(tasks)} episodes for {ranks} ranks, TRL expects {places} on each")
+        first = self.accelerator.process_index * places
+        model = self.accelerator.unwrap_model(self.model)
+        episodes = self._explorer.play(model, step, tasks, slice(first, first + places))
+        experiences = [self._explorer.experience(episode) for episode in episodes]
+        return completions(experiences + [None] * (places - len(episodes)), self._explorer.end_of_turn)
 
     def _send_telemetry(self) -> None:
         pass
@@ -78,11 +84,11 @@ def run_grpo(
     """Train by GRPO on the policy's own episodes in `setup`.
 
     `schedule` holds the tasks of each step (None: all tasks, `config.epochs` times). `reference`: see `group_trainer`.
-    A killed training that is started again ends in the same bytes. Raises `UserError` as `run_sft` does, and under more
-    than one process.
+    A killed training that is started again ends in the same bytes. Raises `UserError` as `run_sft` does, and for more
+    processes than groups in a step.
     """
     started = time.monotonic()
-    online.require_single_process("GRPO")
+    episodes_per_rank(config)
     before = policy_dir.describe(run.start)
     if reference:
         policy_dir.describe(reference)
@@ -93,6 +99,19 @@ def run_grpo(
     history = trainer.train(group, run.work)
     policy_io.write(group, run, before, "grpo")
     return explorer.report(history, steps=len(schedule), passes=1, seconds=time.monotonic() - started)
+
+
+def episodes_per_rank(config: GrpoConfig) -> int:
+    """The episodes of a rank's groups of a step; raises `UserError` for more processes than groups."""
+    groups = config.batch_size // config.group
+    return online.per_rank(groups, "groups of episodes (`grpo.batch_size` / `grpo.group`)") * config.group
+
+
+def _over_ranks(config: GrpoConfig) -> GrpoConfig:
+    """The batch with the places that the last ranks leave empty, in the largest micro-batches that divide it."""
+    episodes = episodes_per_rank(config)
+    micro = max(size for size in range(1, min(config.micro_batch, episodes) + 1) if episodes % size == 0)
+    return config.model_copy(update={"batch_size": episodes * online.world_size(), "micro_batch": micro})
 
 
 def group_trainer(
@@ -113,8 +132,9 @@ def group_trainer(
         )
     model = policy_io.load(run.start)
     model.config._name_or_path = str(reference or run.start)  # TRL loads its reference policy from this folder
-    slots = len(schedule) * config.batch_size
-    settings = trainer.training_settings(config, config.learning_rate, run, slots=slots, model=model) | {
+    padded = _over_ranks(config)
+    slots = len(schedule) * padded.batch_size
+    settings = trainer.training_settings(padded, config.learning_rate, run, slots=slots, model=model) | {
         "num_generations": config.group,
         "beta": config.beta,
         "epsilon": config.clip,
@@ -125,8 +145,8 @@ def group_trainer(
         explorer=explorer,
         schedule=schedule,
         model=model,
-        args=trainer.single_device(GRPOConfig(**settings)),
-        train_dataset=Dataset.from_dict({"prompt": [task.task_id for step in schedule for task in step]}),
+        args=trainer.single_device(trainer.full_precision(GRPOConfig(**settings))),
+        train_dataset=Dataset.from_dict({"prompt": [""] * (slots // config.group)}),
         processing_class=loading.load_tokenizer(run.start),
         callbacks=[trainer.TrainingProgress()],
         peft_config=policy_io.adapter_config(run.lora, model) if run.lora else None,

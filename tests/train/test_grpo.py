@@ -61,7 +61,7 @@ def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path, kl_from):
     trainer.add_callback(witness)
     training.train(trainer, tmp_path)
 
-    with closing(jsonl.Journal(tmp_path / "episodes-0.jsonl", Trajectory)) as journal:
+    with closing(jsonl.Journal(tmp_path / "episodes-0-0.jsonl", Trajectory)) as journal:
         rows = [(episode.task.task_id, explorer.experience(episode)) for episode in journal.records]
     model, start = (loading.load_model(folder, dtype=torch.float64) for folder in (half, reference or half))
     model.load_state_dict(moved, strict=False)
