@@ -1,6 +1,7 @@
-"""The command line as a rank of a launch, with the episodes of another training of the same job in place of its own.
+"""The command line with recorded episodes in place of sampled ones, in one process or in those of a launch.
 
-From the second step on weights differ by rounding, and so, now and then, a sampled token.
+From the second step on weights differ by rounding, and so, now and then, a sampled token: the sums of several processes
+are compared on the same episodes.
 """
 
 import contextlib
@@ -10,33 +11,34 @@ from pathlib import Path
 
 from coevolve import cli
 from coevolve.records.episodes import Trajectory
+from coevolve.run import launch
 from coevolve.storage import jsonl
 from coevolve.train.online import Explorer
 
+_recorded = {}
+_on_this_node = launch._on_this_node
 
-def replay(recorded, player, step, tasks, part=slice(None)):
+
+def play(self, model, step, tasks, part=slice(None)):
     """`Explorer.play` from records; the step's number stands in the name of the policy that played."""
-    player._player.refresh(recorded.pop("model"))
+    self._player.refresh(model)
     counts, keys = Counter(), []
     for task in tasks:
         keys.append((step, task.task_id, counts[task.task_id]))
         counts[task.task_id] += 1
-    with contextlib.closing(jsonl.Journal(player.journal(step), Trajectory)) as journal:
+    with contextlib.closing(jsonl.Journal(self.journal(step), Trajectory)) as journal:
         for key in keys[part]:
-            journal.append(recorded[key])
-    return [recorded[key] for key in keys[part]]
+            journal.append(_recorded[key])
+    return [_recorded[key] for key in keys[part]]
 
 
-def main():
-    episodes = jsonl.read(Path(os.environ["REPLAYED"]), Trajectory)
-    recorded = {(int(each.policy.name.rsplit("@")[1]), each.task.task_id, each.sample): each for each in episodes}
-
-    def play(self, model, step, tasks, part=slice(None)):
-        return replay({**recorded, "model": model}, self, step, tasks, part)
-
-    Explorer.play = play
-    cli.main()
+def launch_replayed(wanted, options):
+    _on_this_node(wanted, ["replayed" if word == "coevolve" else word for word in options])
 
 
 if __name__ == "__main__":
-    main()
+    for each in jsonl.read(Path(os.environ["REPLAYED"]), Trajectory):
+        _recorded[int(each.policy.name.rpartition("@")[2]), each.task.task_id, each.sample] = each
+    Explorer.play = play
+    launch._on_this_node = launch_replayed
+    cli.main()
