@@ -33,6 +33,7 @@ import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from accelerate.utils import (  # type: ignore[import-untyped]
     FullyShardedDataParallelPlugin,
+    InitProcessGroupKwargs,
     gather_object,
     is_peft_model,
 )
@@ -294,7 +295,12 @@ def accelerator(config: PpoConfig, *, mixed: bool) -> Accelerator:
     sharded, divided = (os.environ.get(f"ACCELERATE_USE_{kind}") == "true" for kind in ("DEEPSPEED", "FSDP"))
     policy = {"mixed_precision_policy": training.FSDP_PRECISION}
     plugin = FullyShardedDataParallelPlugin(**policy) if divided else None
-    made = Accelerator(mixed_precision="bf16" if mixed and not sharded else "no", fsdp_plugin=plugin)
+    on_cpus = online.world_size() > 1 and not torch.cuda.is_available()
+    made = Accelerator(
+        mixed_precision="bf16" if mixed and not sharded else "no",
+        fsdp_plugin=plugin,
+        kwargs_handlers=[InitProcessGroupKwargs(backend="gloo")] if on_cpus else None,
+    )
     if sharded:
         made.state.deepspeed_plugin.deepspeed_config |= training.deepspeed_precision(mixed) | {
             "train_micro_batch_size_per_gpu": config.micro_batch,

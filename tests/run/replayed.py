@@ -8,6 +8,7 @@ import contextlib
 import os
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 from coevolve import cli
 from coevolve.records.episodes import Trajectory
@@ -15,30 +16,31 @@ from coevolve.run import launch
 from coevolve.storage import jsonl
 from coevolve.train.online import Explorer
 
-_recorded = {}
-_on_this_node = launch._on_this_node
 
+def replaying(path):
+    """A context in which `Explorer.play` reads the episodes of all steps from a file."""
+    recorded = {}
+    for each in jsonl.read(path, Trajectory):
+        step = int(each.policy.name.rpartition("@")[2])  # it stands in the name of the policy that played
+        recorded[step, each.task.task_id, each.sample] = each
 
-def play(self, model, step, tasks, part=slice(None)):
-    """`Explorer.play` from records; the step's number stands in the name of the policy that played."""
-    self._player.refresh(model)
-    counts, keys = Counter(), []
-    for task in tasks:
-        keys.append((step, task.task_id, counts[task.task_id]))
-        counts[task.task_id] += 1
-    with contextlib.closing(jsonl.Journal(self.journal(step), Trajectory)) as journal:
-        for key in keys[part]:
-            journal.append(_recorded[key])
-    return [_recorded[key] for key in keys[part]]
+    def play(self, model, step, tasks, part=slice(None)):
+        self._player.refresh(model)
+        counts, episodes = Counter(), []
+        for task in tasks:
+            episodes.append(recorded[step, task.task_id, counts[task.task_id]])
+            counts[task.task_id] += 1
+        with contextlib.closing(jsonl.Journal(self.journal(step), Trajectory)) as journal:
+            for episode in episodes[part]:
+                journal.append(episode)
+        return episodes[part]
 
-
-def launch_replayed(wanted, options):
-    _on_this_node(wanted, ["replayed" if word == "coevolve" else word for word in options])
+    return mock.patch.object(Explorer, "play", play)
 
 
 if __name__ == "__main__":
-    for each in jsonl.read(Path(os.environ["REPLAYED"]), Trajectory):
-        _recorded[int(each.policy.name.rpartition("@")[2]), each.task.task_id, each.sample] = each
-    Explorer.play = play
-    launch._on_this_node = launch_replayed
-    cli.main()
+    start = launch._on_this_node
+    replayed = {"coevolve": "run.replayed"}  # the module that the processes of the launch run
+    launch._on_this_node = lambda wanted, options: start(wanted, [replayed.get(word, word) for word in options])
+    with replaying(Path(os.environ["REPLAYED"])):
+        cli.main()

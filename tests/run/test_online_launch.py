@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from command_line import stage_command
+from command_line import exit_status, stage_command
+from run.replayed import replaying
 from safetensors.torch import load_file
 from small_run import make
 
@@ -50,7 +51,7 @@ task_evolution: {steps: 3, initial_tasks: 5, initial_fragments: 16, turns: 6, ac
 recipes:
   agent_data: {settings: {grpo: {batch_size: 10, micro_batch: 5}}} # five groups: the last rank has one less
 """
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 JOBS = {
     stage: (stage, {"model": "tiny", "env": env, "branch": f"{method}/seed0/iter1", "agent": "target"})
     for stage, env, method in (
@@ -75,9 +76,10 @@ def home(root, tmp_path_factory):
         for stage, job in JOBS.items():
             for path in files_of(plan.inputs(*job)):
                 make(plan, path, "ranks")
-            run(stage, folder / stage)
+            assert exit_status(*stage_command(job, "ranks", folder / stage)) == 0
             jsonl.write(folder / f"{stage}.jsonl", map(rewarded, episodes(folder / stage)))
-            run(stage, folder / f"{stage}-replayed", folder / f"{stage}.jsonl")
+            with replaying(folder / f"{stage}.jsonl"):
+                assert exit_status(*stage_command(job, "ranks", folder / f"{stage}-replayed")) == 0
         yield folder
 
 
@@ -87,20 +89,20 @@ def rewarded(episode):
     return episode.model_copy(update={"reward": seed % 5 / 4})
 
 
-def command(stage, out, recorded=None, processes=1, kind="ddp"):
-    several = ["--processes", str(processes), "--launch", f"configs/accelerate/{kind}.yaml"] if processes > 1 else []
-    program = ["-m", "coevolve"] if recorded is None else [str(HERE / "replayed.py")]
-    return [sys.executable, *program, *stage_command(JOBS[stage], "ranks", out, options=several)]
+def command(stage, out, processes, kind, recorded=None):
+    several = ["--processes", str(processes), "--launch", f"configs/accelerate/{kind}.yaml"]
+    program = "coevolve" if recorded is None else "run.replayed"
+    return [sys.executable, "-m", program, *stage_command(JOBS[stage], "ranks", out, options=several)]
 
 
 def environment(recorded=None):
-    paths = os.pathsep.join([str(HERE), str(HERE.parents[1])])
+    paths = os.pathsep.join([str(HERE), str(HERE.parent)])
     return {**os.environ, "ACCELERATE_USE_CPU": "1", "PYTHONPATH": paths, "REPLAYED": str(recorded)}
 
 
-def run(stage, out, recorded=None, processes=1, kind="ddp"):
+def run(stage, out, processes, kind, recorded=None):
     done = subprocess.run(
-        command(stage, out, recorded, processes, kind), env=environment(recorded), capture_output=True, text=True,
+        command(stage, out, processes, kind, recorded), env=environment(recorded), capture_output=True, text=True,
         timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -125,7 +127,7 @@ def content(episode):
 @pytest.mark.parametrize(("kind", "processes"), LAUNCHES)
 def test_several_processes_learn_what_one_learns_from_the_same_episodes(stage, kind, processes, home, tmp_path):
     recorded = home / f"{stage}.jsonl"
-    run(stage, tmp_path / "out", recorded, processes, kind)
+    run(stage, tmp_path / "out", processes, kind, recorded)
     assert episodes(tmp_path / "out") == jsonl.read(recorded, Trajectory)
     alone = home / f"{stage}-replayed"
     for step, expected in zip(history(tmp_path / "out"), history(alone), strict=True):
@@ -140,7 +142,7 @@ def test_several_processes_learn_what_one_learns_from_the_same_episodes(stage, k
 @pytest.mark.slow
 @pytest.mark.parametrize(("stage", "kind"), [("grpo", "ddp"), ("ppo", "zero3"), ("grpo_round", "zero3")])
 def test_the_first_step_is_sampled_as_by_one_process_and_a_killed_rank_ends_all(stage, kind, home, tmp_path):
-    line = command(stage, tmp_path / "out", processes=3, kind=kind)
+    line = command(stage, tmp_path / "out", 3, kind)
     journals = {}
     with subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True) as parent:
         while len(journals) < 3 or not all(journals.values()):  # each rank has played in the second step
@@ -153,7 +155,7 @@ def test_the_first_step_is_sampled_as_by_one_process_and_a_killed_rank_ends_all(
     assert parent.returncode == 2 and "killed by SIGKILL" in stderr.splitlines()[-1], stderr
     first = {path: path.read_bytes() for path in tmp_path.glob(".work-out/*/episodes-0-*.jsonl")}
     assert len(first) == 3
-    assert "resuming from checkpoint-1" in run(stage, tmp_path / "out", processes=3, kind=kind)
+    assert "resuming from checkpoint-1" in run(stage, tmp_path / "out", 3, kind)
     played, alone = ([content(each) for each in episodes(out)] for out in (tmp_path / "out", home / stage))
     assert len(played) == len(alone)
     of_first = [[each for each in found if each.policy.name.endswith("@0")] for found in (played, alone)]
