@@ -247,6 +247,7 @@ def _play(
             observation="",
             token_ids=completion.token_ids,
             truncated=completion.truncated,
+            logps=completion.logps,
         )
         if _take_turn(env, turn, partial):
             return StopReason.DONE

@@ -16,6 +16,7 @@ other trainings. docs/read/decisions.md has the defaults of TRL that affect the 
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from datasets import Dataset
@@ -38,6 +39,10 @@ class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]
     def __init__(self, *, explorer: Explorer, schedule: Sequence[Sequence[Task]], **trl: Any) -> None:
         self._explorer, self._schedule = explorer, schedule
         super().__init__(rollout_func=self._rollout, reward_funcs=[episode_reward], **trl)
+        if explorer.keeps_logps:
+            # TRL reads log-probs of sampling of vLLM alone, whose weights it also refreshes; the explorer does that.
+            self.use_vllm, self._last_loaded_step = True, -1
+            self.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
 
     def _rollout(self, prompts: Sequence[str], _: Any) -> dict[str, Any]:
         """The rank's episodes of the step in TRL's format; only the number of `prompts` is used."""
@@ -49,24 +54,34 @@ class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]
         model = self.accelerator.unwrap_model(self.model)
         episodes = self._explorer.play(model, step, tasks, slice(first, first + places))
         experiences = [self._explorer.experience(episode) for episode in episodes]
-        return completions(experiences + [None] * (places - len(episodes)), self._explorer.end_of_turn)
+        filled = experiences + [None] * (places - len(episodes))
+        return completions(filled, self._explorer.end_of_turn, logps=self._explorer.keeps_logps)
 
     def _send_telemetry(self) -> None:
         pass
 
 
-def completions(experiences: Sequence[Experience | None], end_of_turn: int) -> dict[str, Any]:
-    """The return value of a `rollout_func`; None becomes a completion without an action or a reward."""
+def completions(experiences: Sequence[Experience | None], end_of_turn: int, *, logps: bool = False) -> dict[str, Any]:
+    """The return value of a `rollout_func`; None becomes a completion without an action or a reward.
+
+    `logps`: with the log-probs of sampling. Without them TRL takes those of its own passes, which are the same where
+    both compute in float32, because there is one gradient step per rollout.
+    """
     dummy = Experience((end_of_turn,) * 2, (0, 0), prompt=1, reward=0.0, truncated=False)
     sequences = [experience or dummy for experience in experiences]
     return {
         "prompt_ids": [list(sequence.input_ids[: sequence.prompt]) for sequence in sequences],
         "completion_ids": [list(sequence.input_ids[sequence.prompt :]) for sequence in sequences],
         "env_mask": [list(sequence.action_mask[sequence.prompt :]) for sequence in sequences],
-        # With one gradient step per rollout those of sampling are the policy's, up to the rounding of bfloat16 passes.
-        "logprobs": None,
+        "logprobs": [_logps(sequence) for sequence in sequences] if logps else None,
         "reward": [experience.reward if experience else None for experience in experiences],
     }
+
+
+def _logps(sequence: Experience) -> list[float]:
+    """A log-prob for each token of the completion; 0 for those that were not sampled."""
+    sampled = iter(sequence.logps)
+    return [next(sampled) if acted else 0.0 for acted in sequence.action_mask[sequence.prompt :]]
 
 
 def episode_reward(reward: Sequence[float | None], **_: Any) -> list[float | None]:
@@ -138,6 +153,11 @@ def group_trainer(
         "num_generations": config.group,
         "beta": config.beta,
         "epsilon": config.clip,
+        # A ratio of 1 is no correction, but TRL logs how far the log-probs of sampling are from the training's.
+        "vllm_importance_sampling_mode": config.importance_sampling or "token_truncate",
+        "vllm_importance_sampling_clip_min": None if config.importance_sampling else 1.0 - 1e-9,  # 1 in float32
+        "vllm_importance_sampling_clip_max": 3.0 if config.importance_sampling else 1.0,
+        "model_init_kwargs": {"dtype": "bfloat16"} if run.mixed else None,  # of the reference policy of the KL term
         "max_completion_length": explorer.context,  # the explorer truncates
         "shuffle_dataset": False,
     }

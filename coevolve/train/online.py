@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
 from coevolve.config.names import LongPrompt, Protocol
@@ -51,12 +53,13 @@ class Experience(TokenizedTrajectory):
     """An episode of the policy in training as token ids; the action tokens are those that the policy sampled.
 
     `prompt` is the number of tokens before the first action; `reward` is r(u, e). `truncated`: the episode was longer
-    than the context, and its end is missing.
+    than the context, and its end is missing. `logps`: log-probs that the action tokens were sampled with, if kept.
     """
 
     prompt: int
     reward: float
     truncated: bool
+    logps: tuple[float, ...] = ()
 
 
 class Explorer:
@@ -71,7 +74,10 @@ class Explorer:
         self._before, self._tokenizer = policy_dir.describe(run.start), loading.load_tokenizer(run.start)
         self._renderer = Renderer(self._tokenizer)
         self.end_of_turn = self._renderer.end_of_turn
-        self._player = Player(run, loading.compute_dtype(setup.dtype))
+        dtype = loading.compute_dtype(setup.dtype)
+        self._player = Player(run, dtype)
+        #: Whether the probabilities of sampling are not those of the training's passes.
+        self.keeps_logps = run.mixed or dtype != torch.float32
 
     def play(self, model: Any, step: int, tasks: Sequence[Task], part: slice = slice(None)) -> list[Trajectory]:
         """One episode of each of `tasks`, in their order; a repeated task gives one episode per repetition.
@@ -89,6 +95,7 @@ class Explorer:
                 slots=len(setup.envs),
                 context=self.context,
                 long_prompt=setup.long_prompt,
+                logps=self.keeps_logps,
             )
             return rollout(
                 tasks,
@@ -120,6 +127,7 @@ class Explorer:
             prompt=len(self._renderer.prompt_ids(episode.prompt)),
             reward=episode.reward,
             truncated=len(whole) > self.context,
+            logps=tuple(logp for turn in episode.turns for logp in turn.logps)[: sum(cut.action_mask)],
         )
 
     def report(self, history: Sequence[dict[str, float]], *, steps: int, passes: int, seconds: float) -> TrainReport:

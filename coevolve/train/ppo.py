@@ -55,6 +55,9 @@ from coevolve.train.policy_io import TrainingRun
 
 logger = logging.getLogger(__name__)
 
+#: TRL's name of the mean distance between log-probs of sampling and of the training's passes, in nats per token.
+SAMPLING_DISTANCE = "sampling/sampling_logp_difference/mean"
+
 
 @dataclass(frozen=True)
 class PpoBatch:
@@ -187,7 +190,11 @@ class PpoTrainer:
         rewards = token_rewards(outcomes, kl, action_mask, config.kl)
         advantages = gae(rewards, values, action_mask, discount=config.discount, gae_lambda=config.gae_lambda)
         batch = PpoBatch(logps, values, whiten(advantages, action_mask), advantages + values, action_mask)
-        return batch, {"reward": outcomes.mean().item(), "kl": kl.sum(dim=1).mean().item()}
+        metrics = {"reward": outcomes.mean().item(), "kl": kl.sum(dim=1).mean().item()}
+        if sampled := [logp for episode in episodes for logp in episode.logps]:
+            distance = logps[action_mask] - torch.tensor(sampled, device=logps.device)
+            metrics[SAMPLING_DISTANCE] = distance.abs().mean().item()
+        return batch, metrics
 
     def step(self, episodes: Sequence[Experience], batch: PpoBatch, selected: Sequence[int]) -> dict[str, float]:
         """One optimiser step on the mean loss over the action tokens of the selected episodes; returns its metrics."""

@@ -1,6 +1,7 @@
 """Training on one's own episodes, by PPO and by GRPO: what is played, what is learned from it, and resumption."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -99,6 +100,23 @@ def test_more_processes_than_a_step_has_work_for_are_refused(tmp_path, monkeypat
     monkeypatch.setenv("WORLD_SIZE", str(most + 1))
     with pytest.raises(UserError, match=rf"{most + 1} processes, but a step has {most} .*; start at most {most}"):
         train(method, tmp_path / "none", tmp_path, "many", **settings)
+
+
+DISTANCE = "sampling/sampling_logp_difference/mean"
+
+
+@BOTH
+def test_log_probs_of_sampling_are_kept_where_they_are_not_the_trainings(half, tmp_path, method):
+    for dtype in ("float32", "bfloat16"):
+        report, out = train(method, half, tmp_path, dtype, where=replace(world(), dtype=dtype))
+        for episode in jsonl.read(out / "episodes.jsonl", Trajectory):
+            for turn in episode.turns:
+                assert len(turn.logps) == (len(turn.token_ids) if dtype == "bfloat16" else 0)
+                assert all(logp <= 0.0 for logp in turn.logps)
+        assert ("logps" in (out / "episodes.jsonl").read_text()) == (dtype == "bfloat16")
+        distances = [step.get(DISTANCE, 0.0) for step in report.history]
+        assert all(0.0 < distance < 0.05 for distance in distances) if dtype == "bfloat16" else not any(distances)
+        assert loading.load_model(out).dtype == torch.float32
 
 
 def test_a_process_trains_on_one_of_several_gpus(half, tmp_path, monkeypatch):
