@@ -78,7 +78,7 @@ def _whole(weight: torch.Tensor) -> Iterator[torch.Tensor]:
 def seeded(seed: int, *names: str | int) -> Iterator[None]:
     """Derive torch's random numbers (dropout, new adapters) from `seed` inside the block; restore its state after."""
     # Adapters are made on the CPU, before a process has chosen its device.
-    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seeds.derive(seed, *names))
         yield

@@ -303,6 +303,7 @@ def accelerator(config: PpoConfig, *, mixed: bool) -> Accelerator:
     policy = {"mixed_precision_policy": training.FSDP_PRECISION}
     plugin = FullyShardedDataParallelPlugin(**policy) if divided else None
     on_cpus = online.world_size() > 1 and not torch.cuda.is_available()
+    logging.getLogger("accelerate").setLevel(logging.WARNING)  # it reports every file of a checkpoint
     made = Accelerator(
         mixed_precision="bf16" if mixed and not sharded else "no",
         fsdp_plugin=plugin,
