@@ -7,7 +7,7 @@ deviation of the group. An episode whose environment failed, or without an actio
 the mean of its group and from the loss.
 
 Of several processes each plays whole groups. If the last ranks have fewer, completions without an action and without a
-reward fill their places. They have no part in the loss, which is a mean over the action tokens of all ranks.
+reward fill the batch. They have no part in the loss, which is a mean over the action tokens of all ranks.
 
 Sampling and the order of tasks are the kit's; `beta` and clipping come from the config; batch settings are those of the
 other trainings. docs/read/decisions.md has the defaults of TRL that affect the result.
@@ -46,15 +46,15 @@ class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]
 
     def _rollout(self, prompts: Sequence[str], _: Any) -> dict[str, Any]:
         """The rank's episodes of the step in TRL's format; only the number of `prompts` is used."""
-        step, places, ranks = self.state.global_step, len(prompts), self.accelerator.num_processes
+        step, count, ranks = self.state.global_step, len(prompts), self.accelerator.num_processes
         tasks = [task for task in self._schedule[step] for _ in range(self.num_generations)]
-        if places != -(-len(self._schedule[step]) // ranks) * self.num_generations:
-            raise RuntimeError(f"step {step}: {len(tasks)} episodes for {ranks} ranks, TRL expects {places} on each")
-        first = self.accelerator.process_index * places
+        if count != -(-len(self._schedule[step]) // ranks) * self.num_generations:
+            raise RuntimeError(f"step {step}: {len(tasks)} episodes for {ranks} ranks, TRL expects {count} on each")
+        first = self.accelerator.process_index * count
         model = self.accelerator.unwrap_model(self.model)
-        episodes = self._explorer.play(model, step, tasks, slice(first, first + places))
+        episodes = self._explorer.play(model, step, tasks, slice(first, first + count))
         experiences = [self._explorer.experience(episode) for episode in episodes]
-        filled = experiences + [None] * (places - len(episodes))
+        filled = experiences + [None] * (count - len(episodes))
         return completions(filled, self._explorer.end_of_turn, logps=self._explorer.keeps_logps)
 
     def _send_telemetry(self) -> None:
@@ -123,7 +123,7 @@ def episodes_per_rank(config: GrpoConfig) -> int:
 
 
 def _over_ranks(config: GrpoConfig) -> GrpoConfig:
-    """The batch with the places that the last ranks leave empty, in the largest micro-batches that divide it."""
+    """The batch filled up so that all ranks have as many groups, in the largest micro-batches that divide it."""
     episodes = episodes_per_rank(config)
     micro = max(size for size in range(1, min(config.micro_batch, episodes) + 1) if episodes % size == 0)
     return config.model_copy(update={"batch_size": episodes * online.world_size(), "micro_batch": micro})

@@ -41,12 +41,12 @@ class Player:
     @torch.no_grad()
     def refresh(self, model: Any) -> None:
         """Take the trained weights of `model`; where they are divided over ranks, all ranks call this together."""
-        own: Any = None
+        copies: Any = None
         for name, weight in model.named_parameters():
             if weight.requires_grad:
-                own = own or dict(self._model.to(weight.device).named_parameters())
+                copies = copies or dict(self._model.to(weight.device).named_parameters())
                 with _whole(weight) as whole:
-                    own[name.replace(_RECOMPUTED, "")].copy_(whole)
+                    copies[name.replace(_RECOMPUTED, "")].copy_(whole)
 
     def digest(self) -> str:
         """sha256 over the weights that are trained, which names the policy at this step."""

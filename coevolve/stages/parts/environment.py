@@ -16,10 +16,10 @@ def env_setup(job: Job) -> Setup:
     """
     drawn = job.work / "chance"
     if not drawn.exists():
-        own = drawn.with_name(f"chance-{(number := secrets.randbits(63))}")
-        files.write_bytes(own, str(number).encode())
+        number_file = drawn.with_name(f"chance-{(number := secrets.randbits(63))}")
+        files.write_bytes(number_file, str(number).encode())
         with contextlib.suppress(FileExistsError):  # of several processes the first one's number counts
-            drawn.hardlink_to(own)
+            drawn.hardlink_to(number_file)
     prepared = job.file("prepared").parent if "prepared" in job.inputs else None
     of_env = job.env, f"envs.{job.wildcards['env']}", job.suite.protocol, quirks(job.suite)
     return Setup(*of_env, prepared, int(drawn.read_text()))
