@@ -174,15 +174,15 @@ class PpoTrainer:
     def estimate(self, episodes: Sequence[Experience]) -> tuple[PpoBatch, dict[str, float]]:
         """Advantages and returns of the episodes, and their mean reward and KL (nats per episode)."""
         config, width = self._config, max(map(len, episodes)) - 1
-        mine, each = self._share(range(len(episodes)))
+        assigned, each = self._share(range(len(episodes)))
         rows: list[Tensor] = []
         with torch.no_grad(), online.evaluating(self.model_wrapped):
             for first in range(0, each, config.micro_batch):
-                micro = [episodes[index] for index in mine[first : first + config.micro_batch]] or episodes[:1]
+                micro = [episodes[index] for index in assigned[first : first + config.micro_batch]] or episodes[:1]
                 logps, values, _ = self.forward(micro)
                 tensors = torch.stack((logps, values, self.reference(micro)), dim=1)
                 rows.append(pad(tensors, (0, width - tensors.shape[-1])))
-        estimated = self._gathered(torch.cat(rows)[: len(mine)], each)[: len(episodes)]
+        estimated = self._gathered(torch.cat(rows)[: len(assigned)], each)[: len(episodes)]
         logps, values, reference = estimated.unbind(1)
         _, action_mask = self._tensors(episodes)
         kl = (logps - reference).masked_fill(~action_mask, 0.0)
@@ -200,10 +200,10 @@ class PpoTrainer:
         """One optimiser step on the mean loss over the action tokens of the selected episodes; returns its metrics."""
         config, tokens = self._config, int(batch.action_mask[list(selected)].sum())
         sums = torch.zeros(3, dtype=torch.float64, device=self.accelerator.device)
-        mine, each = self._share(selected)
+        assigned, each = self._share(selected)
         self._optimizer.zero_grad()
         for first in range(0, each, config.micro_batch):
-            micro = mine[first : first + config.micro_batch]
+            micro = assigned[first : first + config.micro_batch]
             with self._accumulating(last=first + config.micro_batch >= each):
                 # All ranks make equally many passes; those of a rank without an episode have weight 0.
                 logps, values, _ = self.forward([episodes[index] for index in micro or selected[:1]])
