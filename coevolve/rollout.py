@@ -90,19 +90,20 @@ def rollout(
     ended: Callable[[Conversation], bool] | None = None,
     prompt: PromptBuilder = prompt_messages,
     prefixes: Sequence[Sequence[Turn]] | None = None,
+    part: slice = slice(None),
 ) -> list[Trajectory]:
     """`samples` episodes of every task, in task order; at most `len(envs)` of them are played at once.
 
     A task that is listed twice is played `samples` more times. The episodes of the i-th task start with the turns of
     `prefixes[i]` (None: without): their actions are repeated and keep text and token ids, the observations are the
-    environment's new ones. They count towards the step limit.
+    environment's new ones. They count towards the step limit. Of all these episodes only those of `part` are played.
 
     An episode whose environment fails is restarted up to `retries` times; then it ends as `env_error` with reward 0.
     One whose conversation has `ended` stops like one that does not fit into the policy's context.
     Episodes in `journal` are not played again. Raises `UserError` if it holds episodes of another rollout.
     """
     settings = RolloutSettings(policy.ref, sampling, seed, agent, protocol, prompt, retries, ended)
-    episodes = _episodes(tasks, prefixes or [()] * len(tasks), samples)
+    episodes = dict([*_episodes(tasks, prefixes or [()] * len(tasks), samples).items()][part])
     finished = _finished(journal, settings, episodes)
     waiting = deque(start for key, start in episodes.items() if key not in finished)
     progress = Progress("episodes")
@@ -317,6 +318,7 @@ def _play(
             observation="",
             token_ids=completion.token_ids,
             truncated=completion.truncated,
+            logps=completion.logps,
         )
         if _take_turn(env, turn, partial):
             return StopReason.DONE

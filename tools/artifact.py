@@ -38,8 +38,6 @@ CLAIMS = ROOT / "configs/claims.yaml"
 CLUSTER = "h100"
 #: Committed results with verdicts.
 JUDGED = tuple(sorted(path.parent.name for path in front_page.REFERENCE.glob("*/verdicts.json")))
-#: Targets that do not fit the cluster as the suite is written, which the page explains.
-NOT_RUNNABLE = frozenset({"method_ppo"})
 #: Methods whose differences are shown.
 TRAINED = {"sft", "eto", "coevolve"}
 #: Seeds of a run; a claim is decided from this many trainings on.
@@ -252,8 +250,7 @@ def _runs(numbers: dict[Run, str]) -> list[list[str]]:
     for run, number in numbers.items():
         cost, *ends = _costs(run)
         commands = f"`{run.command}`<br>`{run.verify}`"
-        shown = f"{number}, **not runnable as written**" if NOT_RUNNABLE & set(run.targets) else number
-        row = [shown, commands, str(cost.jobs), duration(cost.hours), gpu_hours(cost, ends), size(cost.gigabytes)]
+        row = [number, commands, str(cost.jobs), duration(cost.hours), gpu_hours(cost, ends), size(cost.gigabytes)]
         rows.append(row)
     return rows
 

@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from coevolve.config.sections import Optimiser, Positive, Rate, Strict, UnitInterval
+from coevolve.config.sections import Optimiser, Positive, Rate, Strict, UnitInterval, is_none
+
+ImportanceSampling = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] | None
 
 
 class EvaluationConfig(Strict):
@@ -79,13 +81,15 @@ class GrpoConfig(Optimiser):
 
     `epochs`: how often each task is visited, with `group` episodes per visit. `beta`: weight of the KL divergence from
     the method's start policy; with adapters, which are merged after each round of a pool, from the round's start
-    policy. The paper has no GRPO row; its reviewers requested one.
+    policy. `importance_sampling`: how TRL corrects for sampling in another type than training (None: not; left out of
+    digests). The paper has no GRPO row; its reviewers requested one.
     """
 
     learning_rate: Rate
     group: Annotated[int, Field(ge=2)]
     beta: Annotated[float, Field(ge=0.0)]
     clip: Rate
+    importance_sampling: ImportanceSampling = Field(default=None, exclude_if=is_none)
 
     @model_validator(mode="after")
     def _whole_groups(self) -> GrpoConfig:

@@ -279,8 +279,8 @@ class RolloutConfig(Strict):
 class SamplerConfig(Strict):
     """The engine that samples episodes: `transformers` (built in) or `vllm` (in a separate image).
 
-    `dtype`: the type of the weights and activations that play, left out of digests if it is not set; PPO and GRPO play
-    the float32 policy that they train. A machine's section `vllm` has the keys of its devices.
+    `dtype`: the type of the weights and activations that play, left out of digests if it is not set; in PPO and GRPO,
+    which play with the built-in engine, too. A machine's section `vllm` has the keys of its devices.
     """
 
     engine: Literal["transformers", "vllm"]

@@ -27,13 +27,14 @@ class Completion:
     """The next action: its text without the end-of-turn token, and the sampled token ids with it.
 
     `truncated`: generation stopped at max_new_tokens. `fits` is False if the conversation exceeds the context window;
-    then nothing was sampled.
+    then nothing was sampled. `logps`: log-probs in nats of the token ids, if the policy was to keep them.
     """
 
     text: str
     token_ids: tuple[int, ...] = ()
     truncated: bool = False
     fits: bool = True
+    logps: tuple[float, ...] = ()
 
 
 class Policy(Protocol):

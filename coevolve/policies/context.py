@@ -33,9 +33,9 @@ class ContextWindow:
         ids = self._renderer.conversation_ids(conversation.prompt, conversation.turns)
         return ids[-limit:] if len(ids) <= limit or self._long_prompt == "cut_left" else None
 
-    def completion(self, sampled: Ids | None) -> Completion:
+    def completion(self, sampled: Ids | None, logps: tuple[float, ...] = ()) -> Completion:
         """The completion with the `sampled` ids, truncated if they lack an end-of-turn token; None: it does not fit."""
         if sampled is None:
             return Completion(text="", fits=False)
         truncated = sampled[-1] != self._renderer.end_of_turn
-        return Completion(text=self._renderer.decode(sampled), token_ids=sampled, truncated=truncated)
+        return Completion(self._renderer.decode(sampled), sampled, truncated, logps=logps)

@@ -19,7 +19,7 @@ from coevolve.policies.context import ContextWindow, common_prefix
 from coevolve.policies.engines import EngineSettings
 from coevolve.policies.kv_cache import CachedDecoder, Prefill, cache_bytes
 from coevolve.policies.memory import affordable_slots
-from coevolve.policies.sampling import choose, uniforms
+from coevolve.policies.sampling import choose, logps_of, uniforms
 from coevolve.records.episodes import PolicyRef, Sampling
 from coevolve.storage import policy_dir
 
@@ -44,7 +44,8 @@ class TransformersPolicy:
     `slots` limits the number of cached conversations, and of those completed at once; fewer are allocated if memory
     does not suffice. If all are taken, the least recently used conversation is prefilled again at its next turn. On a
     CPU the token ids of a completion are the same for every batch, slot and state of the cache, but not in float32 and
-    bfloat16, on all machines, or for all numbers of threads.
+    bfloat16, on all machines, or for all numbers of threads. `logps`: keep log-probs of sampled tokens, for sampling
+    at temperature 1.
     """
 
     def __init__(
@@ -56,8 +57,9 @@ class TransformersPolicy:
         slots: int,
         context: int,
         long_prompt: LongPrompt,
+        logps: bool = False,
     ) -> None:
-        self.ref = ref
+        self.ref, self._keeps_logps = ref, logps
         self.slots = affordable_slots(model, slots, context)
         self._renderer = Renderer(tokenizer)
         self._decoder = CachedDecoder(model, slots=self.slots, context=context)
@@ -89,24 +91,30 @@ class TransformersPolicy:
         """The next action of each conversation, in order; raises `UserError` for logits that are not finite."""
         prompts = [self._window.prompt_ids(conversation, sampling.max_new_tokens) for conversation in conversations]
         fitting = [(i, ids) for i, ids in enumerate(prompts) if ids is not None]
-        sampled: dict[int, Ids] = {}
+        sampled: dict[int, tuple[Ids, tuple[float, ...]]] = {}
         for first in range(0, len(fitting), self.slots):
             indices, ids = zip(*fitting[first : first + self.slots], strict=True)
             sampled |= zip(indices, self._sample([conversations[i] for i in indices], ids, sampling), strict=True)
-        return [self._window.completion(sampled.get(i)) for i in range(len(conversations))]
+        return [self._window.completion(*sampled.get(i, (None,))) for i in range(len(conversations))]
 
     def forget(self, key: str) -> None:
         """Free the slot of the episode `key`."""
         self._table.release(key)
 
     @torch.inference_mode()
-    def _sample(self, batch: Sequence[Conversation], prompts: Sequence[Ids], sampling: Sampling) -> list[Ids]:
-        """The sampled token ids of each conversation of `batch`; `prompts` are their token ids so far."""
+    def _sample(
+        self, batch: Sequence[Conversation], prompts: Sequence[Ids], sampling: Sampling
+    ) -> list[tuple[Ids, tuple[float, ...]]]:
+        """The sampled token ids of each conversation of `batch`, and their log-probs if they are kept.
+
+        `prompts` are the conversations' token ids so far.
+        """
         prefills = self._table.assign([conversation.key for conversation in batch], prompts)
         logits = self._decoder.prefill(prefills)
         seeded = [uniforms(each.seed, len(each.turns), sampling.max_new_tokens) for each in batch]
         uniform = np.stack(seeded, axis=1)  # [max_new_tokens, R]
         sampled: list[list[int]] = [[] for _ in batch]
+        logps: list[list[float]] = [[] for _ in batch]
         active = list(range(len(batch)))
         for step in range(sampling.max_new_tokens):
             if step:
@@ -116,12 +124,16 @@ class TransformersPolicy:
             if not logits.sum(dtype=torch.float32).isfinite():
                 problem = f"policy `{self.ref.name}`: its logits are not finite"
                 raise UserError(f"{problem}; train it with a lower `learning_rate`, or set another `sampler.dtype`.")
-            for i, token in zip(active, choose(logits, sampling, uniform[step, active]), strict=True):
+            tokens = choose(logits, sampling, uniform[step, active])
+            for i, token in zip(active, tokens, strict=True):
                 sampled[i].append(token)
+            if self._keeps_logps:
+                for i, logp in zip(active, logps_of(logits, tokens), strict=True):
+                    logps[i].append(logp)
             active = [i for i in active if sampled[i][-1] != self._renderer.end_of_turn]
             if not active:
                 break
-        return [tuple(tokens) for tokens in sampled]
+        return [(tuple(tokens), tuple(kept)) for tokens, kept in zip(sampled, logps, strict=True)]
 
 
 class SlotTable:

@@ -1,5 +1,7 @@
 """From logits to tokens, with one uniform number per token."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -14,6 +16,13 @@ def uniforms(seed: int, turn: int, count: int) -> NDArray[np.float64]:
     Philox is counter-based: equal arguments give equal numbers, and a longer sequence begins with the shorter one.
     """
     return np.random.Generator(np.random.Philox(key=seeds.derive(seed, "turn", turn))).random(count)
+
+
+def logps_of(logits: torch.Tensor, tokens: Sequence[int]) -> list[float]:
+    """Log-probs in nats of one token id per row of `logits` [B, V] under softmax(logits): at temperature 1."""
+    columns = torch.tensor(tokens, device=logits.device)[:, None]
+    logps: list[float] = torch.log_softmax(logits.float(), dim=-1).gather(1, columns)[:, 0].tolist()
+    return logps
 
 
 def choose(logits: torch.Tensor, sampling: Sampling, uniform: NDArray[np.float64]) -> list[int]:

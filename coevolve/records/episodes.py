@@ -1,5 +1,6 @@
 """Tasks, and the episodes that agents play of them (section 3)."""
 
+import operator
 from collections.abc import Hashable, Iterable
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
@@ -50,7 +51,8 @@ class Turn(Record):
 
     `text` is the policy's output, `action` the part that is executed (None: format error). `score` is the environment's
     raw score after the step, in the environment's unit. `token_ids` are the sampled ids with the end-of-turn token;
-    empty for experts. `truncated`: sampling stopped at the token limit.
+    empty for experts. `truncated`: sampling stopped at the token limit. `logps`: log-probs in nats that the ids were
+    sampled with, only of trainings that play in another type than they train in.
     """
 
     text: str
@@ -59,6 +61,7 @@ class Turn(Record):
     score: float = 0.0
     token_ids: tuple[int, ...] = ()
     truncated: bool = False
+    logps: tuple[float, ...] = Field(default=(), exclude_if=operator.not_)
 
 
 def turn_messages(turns: Iterable[Turn]) -> tuple[Message, ...]:

@@ -12,5 +12,5 @@ from coevolve.train import ppo
 def run(job: Job, out: Path) -> TrainReport:
     """Train the `policy` on the `tasks`; write a policy directory with the episodes that it trained on."""
     config, training = job.suite.ppo, training_run(job, out, start="policy")
-    with online_setup(job, config.rollouts) as setup:
+    with online_setup(job, ppo.episodes_per_rank(config)) as setup:
         return ppo.run_ppo(setup, config, training)

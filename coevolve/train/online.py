@@ -1,7 +1,6 @@
 """What PPO and GRPO share: rollouts of the policy in training, and its episodes as token sequences."""
 
 import contextlib
-import hashlib
 import logging
 import math
 import os
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import is_peft_model  # type: ignore[import-untyped]
+import torch
 
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
@@ -25,6 +24,7 @@ from coevolve.rollout import PromptBuilder, rollout
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import train_report
 from coevolve.train.dataset import TrainingSet, steps_of
+from coevolve.train.player import Player
 from coevolve.train.policy_io import TrainingRun
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class OnlineSetup:
     """The setting of online training: tasks, the environments that run in parallel, and the rules of an episode.
 
     The policy samples at temperature 1 from all tokens (choice): only then are the probabilities in the objectives
-    those that the tokens were sampled with. It samples in float32, also where training passes are in bfloat16.
+    those that the tokens were sampled with. `dtype`: of the weights that sample (:func:`loading.compute_dtype`).
     """
 
     tasks: Sequence[Task]
@@ -45,6 +45,7 @@ class OnlineSetup:
     long_prompt: LongPrompt
     max_new_tokens: int
     retries: int
+    dtype: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,16 +53,20 @@ class Experience(TokenizedTrajectory):
     """An episode of the policy in training as token ids; the action tokens are those that the policy sampled.
 
     `prompt` is the number of tokens before the first action; `reward` is r(u, e). `truncated`: the episode was longer
-    than the context, and its end is missing.
+    than the context, and its end is missing. `logps`: log-probs that the action tokens were sampled with, if kept.
     """
 
     prompt: int
     reward: float
     truncated: bool
+    logps: tuple[float, ...] = ()
 
 
 class Explorer:
-    """Collects episodes of the model with its current weights; a killed training resumes from each step's journal."""
+    """Collects episodes of the model with its current weights; a killed training resumes from each step's journals.
+
+    Of several processes each plays a part of a step's episodes, with a journal of its own.
+    """
 
     def __init__(self, setup: OnlineSetup, run: TrainingRun) -> None:
         self.context = run.longest
@@ -69,20 +74,28 @@ class Explorer:
         self._before, self._tokenizer = policy_dir.describe(run.start), loading.load_tokenizer(run.start)
         self._renderer = Renderer(self._tokenizer)
         self.end_of_turn = self._renderer.end_of_turn
+        dtype = loading.compute_dtype(setup.dtype)
+        self._player = Player(run, dtype)
+        #: Whether the probabilities of sampling are not those of the training's passes.
+        self.keeps_logps = run.mixed or dtype != torch.float32
 
-    def play(self, model: Any, step: int, tasks: Sequence[Task]) -> list[Trajectory]:
-        """One episode of each of `tasks`, in their order; a repeated task gives one episode per repetition."""
+    def play(self, model: Any, step: int, tasks: Sequence[Task], part: slice = slice(None)) -> list[Trajectory]:
+        """One episode of each of `tasks`, in their order; a repeated task gives one episode per repetition.
+
+        `part`: the episodes among them that this process plays. All ranks call this together.
+        """
         setup = self._setup
-        ref = PolicyRef(name=f"{self._before.name}@{step}", sha256=_digest(model), base=self._before.base)
-        journal = self._opened_journal(step, ref)
-        with evaluating(model), contextlib.closing(journal):
+        self._player.refresh(model)
+        ref = PolicyRef(name=f"{self._before.name}@{step}", sha256=self._player.digest(), base=self._before.base)
+        with contextlib.closing(self._opened_journal(step, ref)) as journal:
             policy = TransformersPolicy(
-                causal_lm(model),
+                self._player.causal_lm,
                 self._tokenizer,
                 ref,
                 slots=len(setup.envs),
                 context=self.context,
                 long_prompt=setup.long_prompt,
+                logps=self.keeps_logps,
             )
             return rollout(
                 tasks,
@@ -96,6 +109,7 @@ class Explorer:
                 retries=setup.retries,
                 journal=journal,
                 prompt=setup.prompt,
+                part=part,
             )
 
     def experience(self, episode: Trajectory) -> Experience | None:
@@ -113,6 +127,7 @@ class Explorer:
             prompt=len(self._renderer.prompt_ids(episode.prompt)),
             reward=episode.reward,
             truncated=len(whole) > self.context,
+            logps=tuple(logp for turn in episode.turns for logp in turn.logps)[: sum(cut.action_mask)],
         )
 
     def report(self, history: Sequence[dict[str, float]], *, steps: int, passes: int, seconds: float) -> TrainReport:
@@ -127,15 +142,16 @@ class Explorer:
         order = [*range(len(trained))] * passes
         return train_report.report(training_set, order, 1, history, seconds=seconds, sampled_tokens=sampled)
 
-    def _journal(self, step: int) -> Path:
-        return self._run.work / f"episodes-{step}.jsonl"
+    def journal(self, step: int) -> Path:
+        """The file of the episodes of a step that this process plays."""
+        return self._run.work / f"episodes-{step}-{rank()}.jsonl"
 
     def _opened_journal(self, step: int, ref: PolicyRef) -> jsonl.Journal[Trajectory]:
         """The journal of a step; without its episodes if they are of other weights than those of `ref`.
 
         A resumed training repeats the steps since its last checkpoint, which on a GPU can end in other bits.
         """
-        journal = jsonl.Journal(path := self._journal(step), Trajectory)
+        journal = jsonl.Journal(path := self.journal(step), Trajectory)
         stale = sum(episode.policy is not None and episode.policy.sha256 != ref.sha256 for episode in journal.records)
         if not stale:
             return journal
@@ -145,8 +161,10 @@ class Explorer:
         return jsonl.Journal(path, Trajectory)
 
     def _episodes(self, step: int) -> list[Trajectory]:
-        """The episodes of a step, sorted by task and sample; its journal has them in the order of completion."""
-        return sorted(jsonl.read(self._journal(step), Trajectory), key=lambda e: (e.task.task_id, e.sample))
+        """The episodes of a step, sorted by task and sample; the ranks' journals have them in order of completion."""
+        journals = self._run.work.glob(f"episodes-{step}-*.jsonl")
+        episodes = (episode for journal in journals for episode in jsonl.read(journal, Trajectory))
+        return sorted(episodes, key=lambda e: (e.task.task_id, e.sample))
 
 
 def task_schedule(tasks: Sequence[Task], per_step: int, epochs: float, seed: int) -> list[list[Task]]:
@@ -163,11 +181,6 @@ def task_schedule(tasks: Sequence[Task], per_step: int, epochs: float, seed: int
     return [stream[step * per_step : (step + 1) * per_step] for step in range(steps)]
 
 
-def causal_lm(model: Any) -> Any:
-    """The causal language model, without the wrapper of its adapters if it has any."""
-    return model.get_base_model() if is_peft_model(model) else model
-
-
 @contextlib.contextmanager
 def evaluating(model: Any) -> Iterator[None]:
     """Switch the model's dropout off inside the block."""
@@ -179,15 +192,21 @@ def evaluating(model: Any) -> Iterator[None]:
         model.train(before)
 
 
-def require_single_process(method: str) -> None:
-    """Raises `UserError` under a launcher of several processes: episodes are sampled with unsharded weights."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError(f"{method} trains on one device; give its job one GPU, and `lora` for a model that fills it.")
+def rank() -> int:
+    """The rank of this process, from the launcher's environment variable."""
+    return int(os.environ.get("RANK", "0"))
 
 
-def _digest(model: Any) -> str:
-    """sha256 over the weights, which names the policy at this step."""
-    digest = hashlib.sha256()
-    for name, weight in model.state_dict().items():
-        digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+def world_size() -> int:
+    """The number of processes that train together, from the launcher's environment variable."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def per_rank(count: int, of: str) -> int:
+    """How many of the `count` items `of` a step a rank has; the last ranks may have fewer.
+
+    Raises `UserError` for more ranks than items.
+    """
+    if (ranks := world_size()) > count:
+        raise UserError(f"{ranks} processes, but a step has {count} {of}; start at most {count} processes.")
+    return -(-count // ranks)

@@ -145,12 +145,12 @@ def require_full_precision(model: torch.nn.Module) -> None:
             raise UserError(f"weight `{name}` is {parameter.dtype}; load the policy in float32 to train it.")
 
 
-def write(trainer: Any, run: TrainingRun, before: PolicyRef, stage: str) -> None:
+def write(trainer: Any, run: TrainingRun, before: PolicyRef, stage: str, prefix: str = "") -> None:
     """Write the trained policy, adapters merged into its float32 weights, as the policy directory `run.out`.
 
     Adapters that were trained on quantised weights are merged into the float32 weights too. The config stays that of
     the start policy; its tokenizer and generation config are copied byte for byte. `stage` is appended to the name of
-    the start policy (`before`).
+    the start policy (`before`). `prefix`: of the names of the policy's weights in the trainer's module.
     """
     import accelerate
     from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled, unset_hf_deepspeed_config
@@ -161,6 +161,7 @@ def write(trainer: Any, run: TrainingRun, before: PolicyRef, stage: str) -> None
     state = accelerator.get_state_dict(trainer.model_wrapped) if sharded or accelerator.is_main_process else {}
     if not accelerator.is_main_process:
         return
+    state = {name.removeprefix(prefix): weight for name, weight in state.items() if name.startswith(prefix)}
     unset_hf_deepspeed_config()  # under ZeRO-3 transformers would shard the model over all ranks as it loads it
     model, trained = load(run.start), accelerator.unwrap_model(trainer.model)
     adapters = getattr(trained, "peft_config", None)

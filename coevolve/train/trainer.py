@@ -32,6 +32,10 @@ SECTIONS = "the training's section (`sft`, `dpo`, `grpo`, or the model's `pretra
 PROGRESS_LINES = 20
 #: A file in a checkpoint of several processes, written when each has saved its part.
 COMPLETE = "whole"
+#: The file of a checkpoint with the number of its step, which is written last.
+STATE = "trainer_state.json"
+#: FSDP's own bfloat16 mode rounds what the model returns, log-probs among it.
+FSDP_PRECISION = dict.fromkeys(("param_dtype", "reduce_dtype", "output_dtype"), torch.float32)
 #: The metrics of the steps of a training that runs, one JSON line each.
 METRICS = "metrics.jsonl"
 
@@ -234,19 +238,18 @@ def training_settings(
 
 
 def full_precision(args: Any) -> Any:
-    """The arguments, with DeepSpeed and FSDP set to compute in bfloat16 by autocast over float32 weights.
-
-    DeepSpeed's own bfloat16 mode keeps float32 weights internally and returns a rounded model. FSDP's mode rounds what
-    the model returns, log-probs among it.
-    """
+    """The arguments, with DeepSpeed and FSDP set to compute in bfloat16 by autocast over float32 weights."""
     if args.deepspeed_plugin:
-        autocast = {"enabled": args.bf16, "dtype": "bfloat16"}
-        args.deepspeed_plugin.deepspeed_config |= {"bf16": {"enabled": False}, "torch_autocast": autocast}
+        args.deepspeed_plugin.deepspeed_config |= deepspeed_precision(args.bf16)
         args.bf16 = False  # transformers refuses arguments that differ from DeepSpeed's configuration
     if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-        float32 = dict.fromkeys(("param_dtype", "reduce_dtype", "output_dtype"), torch.float32)
-        args.fsdp_plugin_args = (args.fsdp_plugin_args or {}) | {"mixed_precision_policy": float32}
+        args.fsdp_plugin_args = (args.fsdp_plugin_args or {}) | {"mixed_precision_policy": FSDP_PRECISION}
     return args
+
+
+def deepspeed_precision(mixed: bool) -> dict[str, Any]:
+    """DeepSpeed's settings of precision: its own bfloat16 mode would return a rounded model."""
+    return {"bf16": {"enabled": False}, "torch_autocast": {"enabled": mixed, "dtype": "bfloat16"}}
 
 
 def single_device(args: Any) -> Any:
@@ -281,7 +284,7 @@ def last_checkpoint(work: Path) -> Path | None:
             shutil.rmtree(checkpoint)
             continue
         try:
-            complete[json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]] = checkpoint
+            complete[json.loads((checkpoint / STATE).read_text())["global_step"]] = checkpoint
         except (FileNotFoundError, json.JSONDecodeError):
             shutil.rmtree(checkpoint)
     return complete[max(complete)] if complete else None

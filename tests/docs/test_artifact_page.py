@@ -4,15 +4,11 @@ import functools
 import itertools
 import re
 import shlex
-from typing import get_args
 
 import pytest
 import yaml
 
-from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import as_overrides, load_suite
-from coevolve.config.names import MethodSection
-from coevolve.dag.machine import load_machine
 from coevolve.dag.plan import Plan
 from coevolve.dag.targets import targets
 from coevolve.report import claims
@@ -67,14 +63,6 @@ def test_the_range_of_a_share_has_no_end_beyond_0_and_100(root, value, shown):
         "claims"
     ].splitlines()[2:]
     assert f" | {shown} | R1 | " in row
-
-
-def test_the_runs_of_ppo_which_needs_lora_are_marked(text):
-    rows = re.findall(r"^\| (R\d+.*?) \| `snakemake (.*?)`<br>", text, re.MULTILINE)
-    marked = [goals for name, goals in rows if name.endswith(", **not runnable as written**")]
-    assert marked == [goals for _, goals in rows if "method_ppo" in goals] != []
-    ppo = job_resources(load_machine("h100"), "ppo")
-    assert (ppo.gpus, ppo.processes) == (1, 1) and "models" not in get_args(MethodSection)
 
 
 def test_every_path_that_the_page_names_exists(root, text):

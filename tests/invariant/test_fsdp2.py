@@ -16,6 +16,8 @@ from coevolve.config.names import PairKind
 from coevolve.train import policy_io, varlen_attention
 from coevolve.train.collate import PairCollator, token_logps
 from coevolve.train.dataset import TokenizedPair
+from coevolve.train.player import Player
+from coevolve.train.policy_io import TrainingRun
 
 PROCESSES = 2
 #: The second process has no pair: it must take part all the same.
@@ -44,6 +46,12 @@ def work(rank, path, port, fused, folder):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     loss_of(model, rank, fused).backward()
+    player = Player(TrainingRun(path, folder, folder, seed=1), torch.float32)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight *= 2
+    player.refresh(model)  # from the parts of all ranks
+    torch.save(player.causal_lm.state_dict(), folder / f"player{rank}")
     gradients = {name: weight.grad.full_tensor() for name, weight in model.named_parameters()}
     if rank == 0:
         torch.save(gradients, folder / "gradients")
@@ -54,7 +62,7 @@ def work(rank, path, port, fused, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("fused", [False, True], ids=["plain head", "tiled head"])
 @pytest.mark.parametrize("policy", ["llama", "qwen"])
-def test_gradients_are_those_of_one_process(policy, fused, request, tmp_path):
+def test_gradients_are_those_of_one_process_and_the_player_gets_whole_weights(policy, fused, request, tmp_path):
     path = request.getfixturevalue(policy)
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -66,3 +74,5 @@ def test_gradients_are_those_of_one_process(policy, fused, request, tmp_path):
     for name, weight in model.named_parameters():
         torch.testing.assert_close(found[name], weight.grad, rtol=1e-4, atol=1e-4 * weight.grad.abs().max().item())
         assert weight.grad.abs().max() > 0
+        for rank in range(PROCESSES):
+            assert torch.equal(torch.load(tmp_path / f"player{rank}")[name], 2 * weight)

@@ -85,7 +85,7 @@ def test_the_engine_counts_in_the_digests_of_what_plays(root):
     assert read(root) == {"engine": "transformers"}
     assert read(root, "sampler.engine=vllm") != read(root)
     assert load_suite(root / "configs/suites/paper.yaml").sampler.engine == "vllm"
-    plays = {"shard", "rollout", "steps", "explore_tasks", "evaluate"}
+    plays = {"shard", "rollout", "steps", "explore_tasks", "evaluate", "ppo", "grpo", "grpo_round"}
     assert {name for name, stage in STAGES.items() if "sampler" in stage.reads} == plays
 
 

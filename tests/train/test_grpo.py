@@ -1,7 +1,9 @@
 """GRPO on TRL's trainer: what it is given, and the gradient of its equation."""
 
+import math
 import shutil
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 import torch
@@ -61,7 +63,7 @@ def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path, kl_from):
     trainer.add_callback(witness)
     training.train(trainer, tmp_path)
 
-    with closing(jsonl.Journal(tmp_path / "episodes-0.jsonl", Trajectory)) as journal:
+    with closing(jsonl.Journal(tmp_path / "episodes-0-0.jsonl", Trajectory)) as journal:
         rows = [(episode.task.task_id, explorer.experience(episode)) for episode in journal.records]
     model, start = (loading.load_model(folder, dtype=torch.float64) for folder in (half, reference or half))
     model.load_state_dict(moved, strict=False)
@@ -111,6 +113,36 @@ def test_trl_gets_the_ids_that_were_sampled(half, tmp_path):
         assert [token for token, own in zip(ids, mask, strict=True) if own] == said
         assert (*prompt, *ids) == explorer.experience(episode).input_ids
     assert sum(given["env_mask"][-1]) == 0 and len(given["completion_ids"][-1]) > 0
+
+
+class Halved(online.Explorer):
+    """Says that each token was sampled with half its probability."""
+
+    def experience(self, episode):
+        row = super().experience(episode)
+        return row and replace(row, logps=tuple(logp - math.log(2) for logp in row.logps))
+
+
+def test_the_correction_weights_tokens_by_how_much_likelier_they_are_in_training(half, tmp_path):
+    norms = {}
+    for correction in (None, "token_truncate"):
+        run = TrainingRun(half, tmp_path / "out", tmp_path / str(correction), seed=3)
+        run.work.mkdir()
+        explorer = Halved(replace(world(), dtype="bfloat16"), run)
+        settings = {"beta": 0.0, "max_grad_norm": 1e9, "importance_sampling": correction}
+        trainer = grpo.group_trainer(explorer, [list(TASKS)], GRPO.model_copy(update=settings), run)
+        (step,) = training.train(trainer, run.work)
+        norms[correction] = step["grad_norm"]
+    assert norms["token_truncate"] == pytest.approx(2 * norms[None], rel=0.02)
+    assert norms[None] > 1e-3
+
+
+def test_the_kl_terms_reference_is_in_the_type_of_the_passes(half, tmp_path):
+    for dtype, held in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        run = TrainingRun(half, tmp_path / "out", tmp_path, seed=3, dtype=dtype)
+        trainer = grpo.group_trainer(online.Explorer(world(), run), [list(TASKS)], GRPO, run)
+        assert {weight.dtype for weight in trainer.ref_model.parameters()} == {held}
+        assert {weight.dtype for weight in trainer.model.parameters()} == {torch.float32}
 
 
 def test_batches_are_whole_groups():

@@ -17,7 +17,7 @@ EPISODES = ("models", *ENVIRONMENT, "rollout")
 SAMPLED = (*EPISODES, "sampler")
 #: Stages that make an agent's policy, those that play meanwhile, and those in which a policy plays.
 training = functools.partial(Stage, files=("policy.json",), folder=TREE + "policy/{agent}", image="train")
-online = functools.partial(training, files=("policy.json", "episodes.jsonl"), environment=("domain",))
+online = functools.partial(training, files=("policy.json", "episodes.jsonl"), environment=("domain",), launchable=True)
 playing = functools.partial(Stage, environment=("domain",), plays=engine, image="sample")
 
 

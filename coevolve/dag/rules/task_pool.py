@@ -5,7 +5,7 @@ from coevolve.config.derived.protocol import explorer_engine
 from coevolve.config.derived.recipes import POOL_LEARNING, has_pool
 from coevolve.dag.branch import Branch
 from coevolve.dag.layout import Layout
-from coevolve.dag.rules.common import ENVIRONMENT, EPISODES, SAMPLED, TREE, episodes, online, subject
+from coevolve.dag.rules.common import ENVIRONMENT, SAMPLED, TREE, episodes, online, subject
 from coevolve.dag.rules.products import TABLE, first, made_of
 from coevolve.dag.rules.train import online_inputs
 from coevolve.dag.rules.work import of_setting, playing_work, setting
@@ -136,7 +136,7 @@ def _round_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
 GRPO_ROUND = online(
     name="grpo_round",
     help="Train the target with GRPO on the pool's tasks.",
-    reads=(*EPISODES, "grpo", "task_evolution"),
+    reads=(*SAMPLED, "grpo", "task_evolution"),
     learns=("task_pool",),
     inputs=_round_inputs,
     workload=of_setting(

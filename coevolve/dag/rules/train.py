@@ -11,7 +11,7 @@ from coevolve.config.suite import Suite
 from coevolve.dag.branch import SOURCES, AgentName, Branch
 from coevolve.dag.layout import MIRROR, Layout
 from coevolve.dag.rules import work
-from coevolve.dag.rules.common import EPISODES, EXPLORING, SEED, TREE, episodes, online, subject, training
+from coevolve.dag.rules.common import EXPLORING, SAMPLED, SEED, TREE, episodes, online, subject, training
 from coevolve.dag.stage import Inputs, Wildcards
 from coevolve.errors import UserError
 from coevolve.methods.pairing import KIND_AGENTS
@@ -136,7 +136,7 @@ def online_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
 PPO = online(
     name="ppo",
     help="Train the target with PPO on episodes that it samples.",
-    reads=(*EPISODES, "ppo"),
+    reads=(*SAMPLED, "ppo"),
     learns=("ppo",),
     inputs=online_inputs,
     workload=work.of_setting(lambda suite, of: work.playing_work(of, of.explore * suite.ppo.epochs, suite.ppo.passes)),
@@ -146,7 +146,7 @@ PPO = online(
 GRPO = online(
     name="grpo",
     help="Train the target with GRPO on groups of episodes that it samples.",
-    reads=(*EPISODES, "grpo"),
+    reads=(*SAMPLED, "grpo"),
     learns=("grpo",),
     inputs=online_inputs,
     workload=work.of_setting(

@@ -25,4 +25,5 @@ def online_setup(job: Job, episodes: int, tasks: Sequence[Task] | None = None) -
             long_prompt=quirks(job.suite).long_prompt,
             max_new_tokens=config.max_new_tokens,
             retries=config.retries,
+            dtype=job.suite.sampler.dtype,
         )

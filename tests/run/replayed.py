@@ -1,0 +1,46 @@
+"""The command line with recorded episodes in place of sampled ones, in one process or in those of a launch.
+
+From the second step on weights differ by rounding, and so, now and then, a sampled token: the sums of several processes
+are compared on the same episodes.
+"""
+
+import contextlib
+import os
+from collections import Counter
+from pathlib import Path
+from unittest import mock
+
+from coevolve import cli
+from coevolve.records.episodes import Trajectory
+from coevolve.run import launch
+from coevolve.storage import jsonl
+from coevolve.train.online import Explorer
+
+
+def replaying(path):
+    """A context in which `Explorer.play` reads the episodes of all steps from a file."""
+    recorded = {}
+    for each in jsonl.read(path, Trajectory):
+        step = int(each.policy.name.rpartition("@")[2])  # it stands in the name of the policy that played
+        recorded[step, each.task.task_id, each.sample] = each
+
+    def play(self, model, step, tasks, part=slice(None)):
+        self._player.refresh(model)
+        counts, episodes = Counter(), []
+        for task in tasks:
+            episodes.append(recorded[step, task.task_id, counts[task.task_id]])
+            counts[task.task_id] += 1
+        with contextlib.closing(jsonl.Journal(self.journal(step), Trajectory)) as journal:
+            for episode in episodes[part]:
+                journal.append(episode)
+        return episodes[part]
+
+    return mock.patch.object(Explorer, "play", play)
+
+
+if __name__ == "__main__":
+    start = launch._on_this_node
+    replayed = {"coevolve": "run.replayed"}  # the module that the processes of the launch run
+    launch._on_this_node = lambda wanted, options: start(wanted, [replayed.get(word, word) for word in options])
+    with replaying(Path(os.environ["REPLAYED"])):
+        cli.main()
