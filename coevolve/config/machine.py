@@ -78,6 +78,7 @@ class Machine(Strict):
     `gpu`: the GPU type, by its name in Slurm. `extra`: additional options for sbatch. `launch`: accelerate's config for
     stages with several processes. `fork_jobs`: jobs with a model are forked from one process that has imported torch
     (`coevolve.run.job_server`), for machines where all jobs run on the computer that Snakemake runs on.
+    `prune_weights`: a policy's weights are deleted after their last use (`coevolve.follow.pruning`).
     """
 
     label: str
@@ -91,6 +92,7 @@ class Machine(Strict):
     shards: Shards
     launch: str | None
     fork_jobs: bool = False
+    prune_weights: bool = False
     vllm: VllmDevices = VLLM_DEVICES
     stages: dict[str, JobResources]
     costs: CostConstants

@@ -23,6 +23,7 @@ from coevolve.policies.engines import engine_module
 from coevolve.records.provenance import Provenance, Workload
 from coevolve.storage import code_digest
 from coevolve.storage.files import PROVENANCE
+from coevolve.storage.policy_dir import REF_NAME
 
 #: A stage, and the wildcards of one of its jobs.
 JobKey = tuple[str, dict[str, str]]
@@ -117,6 +118,16 @@ class Plan(Layout):
         of_kinds = (module_name(kind, name) for kind in kinds for name in names if has_module(kind, name))
         engine = declared.plays and declared.plays(self.restricted(stage, wildcards), wildcards["model"])
         return declared.module, *([engine_module(engine)] if engine else []), *of_kinds
+
+    def policies_read(self, stage: str, wildcards: Wildcards) -> list[str]:
+        """The `policy.json` of each policy whose weights a job reads."""
+        read = files_of(STAGES[stage].inputs(self, wildcards))
+        return [path for path in dict.fromkeys(read) if Path(path).name == REF_NAME]
+
+    def keeps_weights(self, policy: str) -> bool:
+        """Whether a policy, named by its `policy.json`, keeps its weights: a base policy, and the last of a row."""
+        maker = self.maker(policy)
+        return maker is None or not Branch.parse(maker[1]["branch"]).iteration or self.is_last(maker[1])
 
     def changed_since(self, record: Provenance) -> list[str]:
         """What changed since the provenance was written: `settings` (or the suite has no such job), `code`, or both."""
