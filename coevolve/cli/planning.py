@@ -38,7 +38,7 @@ def print_plan(options: argparse.Namespace) -> int:
     from coevolve.config.loading import load_suite, machine_file
     from coevolve.dag.machine import load_machine
     from coevolve.dag.plan import Plan
-    from coevolve.follow import estimates
+    from coevolve.follow import disk, estimates
     from coevolve.report import costs
 
     machine = load_machine(options.machine)
@@ -53,6 +53,7 @@ def print_plan(options: argparse.Namespace) -> int:
     show(costs.text("stage", costs.lines((stage, cost) for stage, _, cost in jobs)))
     show()
     show(costs.text("method", costs.lines((method, cost) for _, method, cost in jobs), labels(plan.suite)))
+    show(f"\n{disk.disk(plan, machine)}")
     return 0
 
 

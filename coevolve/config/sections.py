@@ -189,7 +189,8 @@ class ModelConfig(Strict):
     """A base model: `tiny` (built by the kit), `hub` (at the commit `revision`), `gguf` (a file, dequantised once),
     `path` (a folder in the format of transformers) or `endpoint`. `context`: the longest sequence in tokens.
     `training_dtype`: in which type trainings and reference log-probs are computed; weights and optimiser state are
-    float32 in either. Left out of digests if it is not set.
+    float32 in either. `final_dtype`: in which type the last target of a row is written, which is evaluated and, in
+    that row, not trained further. Both are left out of digests if they are not set.
     """
 
     label: str
@@ -204,6 +205,7 @@ class ModelConfig(Strict):
     parameters: Rate | None = None
     lora: LoraConfig | None = None
     training_dtype: names.ComputeDtype = Field(default=None, exclude_if=is_none)
+    final_dtype: names.ComputeDtype = Field(default=None, exclude_if=is_none)
 
     @model_validator(mode="after")
     def _single_source(self) -> ModelConfig:

@@ -10,6 +10,7 @@ from pathlib import Path
 from coevolve.config.derived.methods import for_method
 from coevolve.config.kinds import has_module, module_name
 from coevolve.config.machine import Shards
+from coevolve.config.names import ComputeDtype
 from coevolve.config.restriction import as_dict, digest, restrict
 from coevolve.config.suite import Suite
 from coevolve.dag.branch import Branch, agent_of
@@ -155,9 +156,17 @@ class Plan(Layout):
         names |= {"ablations": wildcards.get("ablation"), "recipes": method}
         entries = {key: name for key, name in names.items() if name is not None}
         suite = for_method(self.suite, method, agent_of(wildcards)) if method else self.suite
+        if not self.final_dtype(stage, wildcards):
+            models = {name: model.model_copy(update={"final_dtype": None}) for name, model in suite.models.items()}
+            suite = suite.model_copy(update={"models": models})
         unread = {"evaluation"} if wildcards.get("whole", "eval") != "eval" else set()
         unread |= {"sampler"} if "model" in wildcards and self.suite.models[wildcards["model"]].endpoint else set()
         return restrict(suite, [key for key in STAGES[stage].reads if key not in unread], entries)
+
+    def final_dtype(self, stage: str, wildcards: Wildcards) -> ComputeDtype:
+        """The type of the weights that a job writes, if it makes the last target of a row and the model names one."""
+        is_last = REF_NAME in STAGES[stage].files and self.is_last(wildcards)
+        return self.suite.models[wildcards["model"]].final_dtype if is_last else None
 
     def workload(self, stage: str, wildcards: Wildcards) -> Workload:
         """Estimated work of a job; a job that joins parts has none."""

@@ -11,7 +11,7 @@ from coevolve.config.machine import Machine
 from coevolve.dag.branch import Branch
 from coevolve.dag.plan import Plan
 from coevolve.dag.stage import Wildcards
-from coevolve.report.costs import Cost, estimate
+from coevolve.report.costs import BYTES_A_WEIGHT, Cost, estimate
 from coevolve.storage import provenance
 
 
@@ -26,7 +26,8 @@ def cost(plan: Plan, machine: Machine, stage: str, wildcards: Wildcards) -> Cost
     """The estimated cost of a job, with the measured seconds if it is done."""
     weights = parameter_count(plan.suite.models[wildcards["model"]]) if "model" in wildcards else 0.0
     record = _record(plan, stage, wildcards)
-    estimated = estimate(plan.workload(stage, wildcards), weights, machine, stage)
+    bytes_a_weight = 2 if plan.final_dtype(stage, wildcards) == "bfloat16" else BYTES_A_WEIGHT
+    estimated = estimate(plan.workload(stage, wildcards), weights, machine, stage, bytes_a_weight)
     took, cpu = record.get("seconds"), record.get("cpu_seconds")
     return replace(estimated, measured=took, measured_cpu=cpu, reused="reused_from" in record)
 

@@ -96,7 +96,7 @@ def require_weights(plan: Plan, todo: Iterable[JobKey], command: str) -> None:
     for job in jobs.values():
         _add_pruned(plan, job, jobs, needed)
     label, count = job_text.job_label(plan.suite, *first), len(needed)
-    weights = f"the weights of {Path(next(iter(needed))).parent}" + (f" and {count - 1} more" if count > 1 else "")
+    weights = f"the weights of {Path(next(iter(needed))).parent}" + (f" and of {count - 1} more" if count > 1 else "")
     again = f"make them again with `{remake(command, [*needed])}`, then run the same command again"
     raise UserError(f"`{label}` needs {weights}, which were deleted after their last use; {again}.")
 
