@@ -33,10 +33,12 @@ class ResourceLimits(Strict):
 
 
 class Shards(Strict):
-    """The number of jobs that one rollout, and one evaluation, is divided into."""
+    """The number of jobs that one rollout, and one evaluation, is divided into: of all environments, or of each by its
+    name, where those without an entry are not divided.
+    """
 
-    rollout: Positive
-    evaluate: Positive
+    rollout: Positive | dict[str, Positive]
+    evaluate: Positive | dict[str, Positive]
 
 
 class VllmDevices(Strict):

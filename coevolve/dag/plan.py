@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coevolve.config.derived.methods import for_method
+from coevolve.config.derived.sizes import parts
 from coevolve.config.kinds import has_module, module_name
 from coevolve.config.machine import Shards
 from coevolve.config.names import ComputeDtype
@@ -170,8 +171,8 @@ class Plan(Layout):
 
     def workload(self, stage: str, wildcards: Wildcards) -> Workload:
         """Estimated work of a job; a job that joins parts has none."""
-        gathers = getattr(self.shards, stage, 1) > 1
-        return Workload() if gathers else STAGES[stage].workload(self, wildcards)
+        joins = parts(self.shards, stage, wildcards.get("env", "")) is not None
+        return Workload() if joins else STAGES[stage].workload(self, wildcards)
 
     def jobs(self, targets: Sequence[str] = ()) -> Iterator[JobKey]:
         """Every (stage, wildcards) that `targets` (a full run's) need, each once, consumers before producers."""
