@@ -33,7 +33,8 @@ from tools import front_page
 ROOT = front_page.ROOT
 PAGE = ROOT / "docs/read/artifact.md"
 CLAIMS = ROOT / "configs/claims.yaml"
-CLUSTER = "h100"
+#: The machines of the suite `paper`, and of larger models.
+CLUSTER, LARGE = "h100", "h100_13b"
 #: Committed results with verdicts.
 JUDGED = tuple(sorted(path.parent.name for path in front_page.REFERENCE.glob("*/verdicts.json")))
 #: Targets that do not fit the cluster as the suite is written, which the page explains.
@@ -61,7 +62,8 @@ class Run:
     @classmethod
     def of(cls, profile: str, suite: str, machine: str, *targets: str, model: str = "", **settings: Any) -> Run:
         """The call of Snakemake for a suite whose settings are changed; `paper` is the profile's own suite."""
-        config = [f"suite={suite}"] * (suite != "paper") + [f"{key}={_flow(value)}" for key, value in settings.items()]
+        config = [f"suite={suite}"] * (suite != "paper") + [f"machine={machine}"] * (machine == LARGE)
+        config += [f"{key}={_flow(value)}" for key, value in settings.items()]
         goals = ["--", *targets] if targets else []
         command = shlex.join(["snakemake", "--profile", profile, "--config", *config, *goals])
         return cls(command, (suite,), (machine,), settings, targets, model)
@@ -105,10 +107,8 @@ OTHER_MODELS = {
         recipes={"gpt35": {"extends": "in_context", "label": "GPT-3.5-Turbo in context"}},
         models={"endpoint": {"label": "GPT-3.5-Turbo", "endpoint": {"model": "gpt-3.5-turbo"}}},
     ),
-    "Llama-2-13B-Chat": Run.of(
-        "slurm", "base_models", CLUSTER, "ablation_base_models", **SEEDS, model="llama2-13b-chat"
-    ),
-    "Qwen3-4B": Run.of("slurm", "base_models", CLUSTER, "ablation_base_models", **SEEDS, model="qwen3-4b"),
+    "Llama-2-13B-Chat": Run.of("slurm", "base_models", LARGE, "ablation_base_models", **SEEDS, model="llama2-13b-chat"),
+    "Qwen3-4B": Run.of("slurm", "base_models", LARGE, "ablation_base_models", **SEEDS, model="qwen3-4b"),
 }
 #: Runs on one computer, each with the name of its committed result, if there is one.
 SMALL_RUNS = (

@@ -19,7 +19,7 @@ def parameter_count(model: ModelConfig) -> float:
 
 def parts(shards: Shards, stage: str, env: str) -> int | None:
     """The jobs that play one rollout or evaluation of an environment; None if none of any environment is divided."""
-    number = getattr(shards, stage, 1)
+    number = {"rollout": shards.rollout, "evaluate": shards.evaluate}.get(stage, 1)
     counts = number if isinstance(number, dict) else {env: number}
     return counts.get(env, 1) if max(counts.values(), default=1) > 1 else None
 
