@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ from coevolve.errors import UserError
 from coevolve.records.episodes import Message, Turn
 
 Ids = tuple[int, ...]
+#: Makes a template write this instead of today's date.
+_ANOTHER_DAY = "{%- macro strftime_now(format) -%}another day{%- endmacro -%}"
 
 
 @dataclass(frozen=True)
@@ -163,8 +165,14 @@ class Renderer:
         yield self._content_ids(wrapper[len(fixed) :] + content.strip())
 
 
+def with_variables(template: str, variables: Mapping[str, Any]) -> str:
+    """The template with variables set before anything else; jinja prefers them to those of a call."""
+    sets = (f"{{%- set {name} = {json.dumps(value)} -%}}\n" for name, value in variables.items())
+    return "".join(sets) + template
+
+
 def read_template(tokenizer: Any) -> Wrappers:
-    """The wrappers of a tokenizer's chat template; raises `UserError` if they differ between turns."""
+    """The wrappers of a tokenizer's chat template; raises `UserError` if they differ between turns, or between days."""
     if not tokenizer.chat_template:
         raise _refused(tokenizer, "the tokenizer has no chat template; add a chat_template.jinja to its folder")
     try:
@@ -175,6 +183,9 @@ def read_template(tokenizer: Any) -> Wrappers:
     if (before, after) != (later_before, later_after) or not before.startswith(generation_prompt):
         problem = "its chat template renders a turn of the history differently from a new one"
         raise _refused(tokenizer, f"{problem}; use another chat_template.jinja")
+    if _split_template(tokenizer, system=False, template=_ANOTHER_DAY + tokenizer.chat_template) != [head, *turns]:
+        fix = "set `template_arguments: {date_string: ...}` of the model, or replace `strftime_now` in the template"
+        raise _refused(tokenizer, f"its chat template writes today's date; {fix}")
     lead = before[len(generation_prompt) :]
     end, end_token, next_turn = _split_at_end(tokenizer, after)
     return Wrappers(head, _system_wrappers(tokenizer, turns), generation_prompt, lead, end, end_token, next_turn)
@@ -189,12 +200,13 @@ def _system_wrappers(tokenizer: Any, turns: list[str]) -> tuple[str, str] | None
     return (before, after) if rest == turns else None
 
 
-def _split_template(tokenizer: Any, *, system: bool) -> list[str]:
+def _split_template(tokenizer: Any, *, system: bool, template: str | None = None) -> list[str]:
     """The text before, between and after the contents of a rendered conversation with three user messages."""
     roles = ["system"] * system + ["user", "assistant", "user", "assistant", "user"]
     marks = [f"mark{index}of{len(roles)}" for index in range(len(roles))]
     messages = [{"role": role, "content": mark} for role, mark in zip(roles, marks, strict=True)]
-    rest: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    text = {"chat_template": template, "tokenize": False, "add_generation_prompt": True}
+    rest: str = tokenizer.apply_chat_template(messages, **text)
     pieces = []
     for mark in marks:
         if rest.count(mark) != 1:

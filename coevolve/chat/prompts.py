@@ -3,9 +3,12 @@
 import re
 from collections.abc import Sequence
 
+from coevolve.config.names import ActionLabel
 from coevolve.records.episodes import Message, Trajectory
 
 _MARKER = "Action:"
+_LABEL = re.compile(rf"^[ \t]*(?={_MARKER})", re.MULTILINE)
+_OBSERVATION = re.compile(r"^[ \t]*Observation:", re.MULTILINE)
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -38,6 +41,25 @@ def without_example(trajectory: Trajectory, example: Sequence[Message]) -> Traje
 def write_action(action: str, thought: str = "") -> str:
     """The text of a turn with `action`, and with `thought` if given; the inverse of :func:`parse_action`."""
     return f"Thought: {thought}\n{_MARKER} {action}" if thought else f"{_MARKER} {action}"
+
+
+def stated(text: str, rule: ActionLabel) -> str:
+    """The part of a policy's text in which the first `Action:` counts (quirk 13): with `first` the text itself.
+
+    With `last_line` the text from the last line that begins with `Action:`, after a thought in `<think>` tags and
+    before an observation that the policy invents; empty without such a line, and if the thought does not end.
+    """
+    if rule == "first":
+        return text
+    spoken = _OBSERVATION.split(after_thought(text), maxsplit=1)[0]
+    labels = [match.end() for match in _LABEL.finditer(spoken)]
+    return spoken[labels[-1] :] if labels else ""
+
+
+def after_thought(text: str) -> str:
+    """The text after the last `</think>`; empty if a `<think>` is not closed."""
+    _, closed, rest = text.rpartition("</think>")
+    return rest if closed or "<think>" not in text else ""
 
 
 def parse_action(text: str) -> str | None:

@@ -6,6 +6,8 @@ from typing import Literal
 Protocol = Literal["paper", "fixed"]
 #: What happens to a prompt beyond the context: the episode ends, or the prompt is cut from the left.
 LongPrompt = Literal["end", "cut_left"]
+#: Which `Action:` of a text is executed (:func:`coevolve.chat.prompts.stated`).
+ActionLabel = Literal["first", "last_line"]
 ObjectiveName = Literal["dpo", "dpo_length", "dmpo", "simpo", "ipo", "kto"]
 #: A floating-point type of forward and backward passes. None: bfloat16 on a GPU, float32 on a CPU.
 ComputeDtype = Literal["float32", "bfloat16"] | None

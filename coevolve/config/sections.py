@@ -156,15 +156,16 @@ class LoraConfig(Strict):
 class EndpointConfig(Strict):
     """A model behind an OpenAI-compatible endpoint, evaluated only. Environment variables hold its address and key.
 
-    `seeds`: whether the endpoint takes a `seed`. `length`: its name for the limit of tokens per completion. The other
-    keys change no completion and are excluded from digests, so editing them repeats no request: `concurrency` requests
-    at once, each cancelled after `timeout_seconds` and retried up to `retries` times; prices are per million tokens
-    (0: not estimated).
+    `seeds`: whether the endpoint takes a `seed`. `length`: its name for the limit of tokens per completion. `omit`:
+    parameters that it refuses, left out of requests. The other keys change no completion and are excluded from digests,
+    so editing them repeats no request: `concurrency` requests at once, each cancelled after `timeout_seconds` and
+    retried up to `retries` times; prices are per million tokens (0: not estimated).
     """
 
     model: Annotated[str, Field(min_length=1)]
     seeds: bool
     length: Literal["max_tokens", "max_completion_tokens"]
+    omit: list[Literal["temperature", "top_p"]] | None = Field(default=None, exclude_if=is_none)
     concurrency: Positive = Field(exclude=True)
     timeout_seconds: Rate = Field(exclude=True)
     retries: Annotated[int, Field(ge=0)] = Field(exclude=True)
@@ -190,7 +191,9 @@ class ModelConfig(Strict):
     `path` (a folder in the format of transformers) or `endpoint`. `context`: the longest sequence in tokens.
     `training_dtype`: in which type trainings and reference log-probs are computed; weights and optimiser state are
     float32 in either. `final_dtype`: in which type the last target of a row is written, which is evaluated and, in
-    that row, not trained further. Both are left out of digests if they are not set.
+    that row, not trained further. `chat_template`: the text of a template instead of the checkpoint's own.
+    `template_arguments`: variables of the template, such as `date_string`. These four are left out of digests if they
+    are not set.
     """
 
     label: str
@@ -206,6 +209,16 @@ class ModelConfig(Strict):
     lora: LoraConfig | None = None
     training_dtype: names.ComputeDtype = Field(default=None, exclude_if=is_none)
     final_dtype: names.ComputeDtype = Field(default=None, exclude_if=is_none)
+    chat_template: str | None = Field(default=None, exclude_if=is_none)
+    template_arguments: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], bool | int | float | str] | None = Field(
+        default=None, exclude_if=is_none
+    )
+
+    @model_validator(mode="after")
+    def _template_of_a_checkpoint(self) -> ModelConfig:
+        if (self.chat_template or self.template_arguments) and not (self.hub or self.gguf or self.path):
+            raise ValueError("`chat_template` and `template_arguments` are for models of `hub`, `gguf` or `path` alone")
+        return self
 
     @model_validator(mode="after")
     def _single_source(self) -> ModelConfig:
@@ -387,6 +400,7 @@ class Quirks(Strict):
     sql_wrapper: Literal["lenient", "exact"]  # 9
     sql_reward: Literal["raw", "clipped"]  # 10
     env_error: Literal["zero", "exclude"]  # 12
+    action_label: names.ActionLabel  # 13
 
 
 class RegimeConfig(Strict):

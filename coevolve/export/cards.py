@@ -11,6 +11,7 @@ from tabulate import tabulate
 
 from coevolve import __version__
 from coevolve.errors import UserError
+from coevolve.export.features import features
 from coevolve.export.result_folder import ResultFolder
 from coevolve.storage import files
 from coevolve.storage.folders import named_directory
@@ -42,7 +43,8 @@ def write_data_set(
     """Write the non-empty files of `rows` and a card to the folder `out`, in place of an earlier export.
 
     `names` are all entries that such an export can have; `configs` have the path of each part of the data set, by
-    default every file. Returns the names of the files. Raises `UserError` if all are empty.
+    default every file, whose columns the card states. Returns the names of the files. Raises `UserError` if all are
+    empty.
     """
     made = {name: of_file for name, of_file in rows.items() if of_file}
     if not made:
@@ -53,6 +55,10 @@ def write_data_set(
         {"config_name": name, "data_files": [{"split": "train", "path": path}]}
         for name, path in (configs or {PurePath(name).stem: name for name in made}).items()
     ]
+    if configs is None:
+        front["dataset_info"] = [
+            {"config_name": PurePath(name).stem, "features": features(of_file)} for name, of_file in made.items()
+        ]
     with named_directory(out, ["README.md", *names]) as folder:
         for name, of_file in made.items():
             # ASCII: a reader that splits at every line break of Unicode must not split a message.

@@ -11,12 +11,13 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from coevolve.storage.policy_dir import require_weights
+from coevolve.errors import UserError
+from coevolve.policies.checkpoint import read_config, require_whole
 
 
 def load_model(path: Path, dtype: torch.dtype | str = "auto") -> Any:
-    """The model in evaluation mode, by default in the dtype of its weights; `UserError` if the directory has none."""
-    require_weights(path)
+    """The model in evaluation mode, by default in the dtype of its weights; `UserError` unless it is whole."""
+    require_whole(path)
     transformers_logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True, attn_implementation="sdpa")
     return model.eval()
@@ -39,5 +40,17 @@ def compute_dtype(name: str | None) -> torch.dtype:
 
 
 def load_tokenizer(path: Path) -> Any:
-    """The tokenizer with its chat template."""
-    return AutoTokenizer.from_pretrained(path, local_files_only=True)
+    """The tokenizer with its chat template; `UserError` without one, or if the model has no row for a token of it."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(
+            f"{path}: no tokenizer can be loaded ({reason}); copy tokenizer.json beside the weights."
+        ) from error
+    rows, tokens = read_config(path).vocab_size, len(tokenizer)
+    if tokens > rows:
+        raise UserError(
+            f"{path}: the tokenizer has {tokens} tokens, the model {rows}; give the tokenizer of this model."
+        )
+    return tokenizer

@@ -31,6 +31,14 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
 
 LONGEST_PAUSE_SECONDS = 8.0
+#: What a request has in place of an empty message.
+NOTHING_SAID = "..."
+#: How servers say that a conversation exceeds the context: OpenAI's code and LiteLLM's class, then the words of vLLM,
+#: llama.cpp, Anthropic, Bedrock, older vLLM, Gemini and TGI.
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|contextwindowexceeded|context (length|size)|prompt is too long|input is too long"
+    r"|too long and exceeds limit|exceeds the maximum number of tokens|tokens \+ `?max_new_tokens`? must be"
+)
 #: Characters from which on a key is hidden inside of words too.
 SECRET_LENGTH = 8
 
@@ -38,7 +46,9 @@ SECRET_LENGTH = 8
 def read_response(response: ChatCompletion, key: str) -> tuple[Completion, Usage]:
     """The action and the usage in a response; ValueError, TypeError or AttributeError if it is malformed."""
     choice, *_ = response.choices
-    text, usage = choice.message.content, response.usage
+    content, usage = choice.message.content, response.usage
+    # Some servers answer with a list of parts.
+    text = "".join(part["text"] for part in content) if isinstance(content, list) else content
     counts = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
     action = without_surrogates("" if text is None else text).strip()
     completion = Completion(action, truncated=choice.finish_reason == "length")
@@ -116,11 +126,14 @@ class OpenAIPolicy:
         messages = (*conversation.prompt, *turn_messages(conversation.turns))
         request: dict[str, Any] = {
             "model": self._endpoint.model,
-            "messages": [message.model_dump() for message in messages],
+            # An empty answer is refused by some servers when it is sent back.
+            "messages": [{"role": each.role, "content": each.content or NOTHING_SAID} for each in messages],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             self._endpoint.length: sampling.max_new_tokens,
         }
+        for name in self._endpoint.omit or ():
+            del request[name]
         if self._endpoint.seeds:
             # Some servers store a seed as a signed 32-bit number.
             request["seed"] = seeds.derive(conversation.seed, "turn", len(conversation.turns)) % 2**31
@@ -137,9 +150,12 @@ class OpenAIPolicy:
             401: f"OPENAI_API_KEY is not accepted (401); export a valid one, {again}",
             403: f"this key has no access to model `{name}` (403); use another model or key, {again}",
             404: f"model `{name}` was not found ({detail}); correct `endpoint.model` or OPENAI_BASE_URL",
+            413: f"the request is too large for the key's limit ({detail}); lower `concurrency`, {again}",
             429: f"too many requests after {self._endpoint.retries} retries ({detail}); lower `concurrency`, {again}",
         }
-        rejected = f"the request was rejected ({detail}); correct the model's `endpoint` section"
+        refused = re.search(r"['`](temperature|top_p)['`]", detail)
+        fix = f"add `{refused[1]}` to its key `omit`" if refused else "correct it"
+        rejected = f"the request was rejected ({detail}); in the model's `endpoint` section {fix}"
         failing = f"still failing after {self._endpoint.retries} retries ({detail}); wait, {again}"
         return f"{endpoint_host()}: {problem.get(status, failing if status and status >= 500 else rejected)}."
 
@@ -148,10 +164,10 @@ def _too_long(error: openai.OpenAIError) -> bool:
     """Whether the conversation exceeds the model's context: by OpenAI's error code, or by other servers' message."""
     import openai
 
-    # "context length" is vLLM's word, "context size" llama.cpp's.
-    signs = ("context_length_exceeded", "context length", "context size")
     message = f"{getattr(error, 'code', None)} {error}".lower()
-    return isinstance(error, openai.BadRequestError) and any(sign in message for sign in signs)
+    return isinstance(error, openai.BadRequestError | openai.UnprocessableEntityError) and bool(
+        _TOO_LONG.search(message)
+    )
 
 
 def _api_key() -> str:

@@ -17,6 +17,7 @@ from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.base import Completion, Conversation
+from coevolve.policies.checkpoint import require_whole
 from coevolve.policies.context import ContextWindow
 from coevolve.policies.engines import EngineSettings
 from coevolve.records.episodes import PolicyRef, Sampling
@@ -42,6 +43,7 @@ class VllmPolicy:
     def load(cls, path: Path, settings: EngineSettings) -> VllmPolicy:
         """The policy in the directory `path`; raises `UserError` if vLLM is missing, or rejects it or the settings."""
         ref, devices = policy_dir.describe(path), settings.devices
+        require_whole(path)
         vllm = _vllm()
         gc.collect()  # an unused engine keeps its memory until its reference cycles are collected
         try:

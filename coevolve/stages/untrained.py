@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.assets import hub
+from coevolve.chat.chat_template import with_variables
+from coevolve.config.sections import ModelConfig
 from coevolve.errors import UserError
 from coevolve.policies.endpoint import endpoint_ref
+from coevolve.policies.loading import load_tokenizer
 from coevolve.records.episodes import Trajectory
 from coevolve.run.job import Job
 from coevolve.stages.parts.training import texts
@@ -23,6 +26,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         manifest = hub.verify(job.file("model"))
         names = [file.name for file in manifest.files]
         _link(job.file("model").parent, names, out)
+        write_template(model, out)
         ref = policy_dir.seal(out, name=name, base=manifest.hub, revision=manifest.revision)
         return {"policy": ref.sha256, "linked": names}
     if model.endpoint:
@@ -34,6 +38,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         if not (names := policy_dir.checkpoint_files(source)):
             raise UserError(f"{source}: no checkpoint in transformers' format; put one there or change `path`.")
         _link(source, names, out)
+        write_template(model, out)
         ref = policy_dir.seal(out, name=source.name, base=str(source), revision=model.revision)
         return {"policy": ref.sha256, "linked": names}
     from coevolve.train import tiny_model  # imports the model classes of transformers, which no other branch needs
@@ -41,6 +46,15 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     corpus = texts(job.records("corpus", Trajectory))
     ref = tiny_model.build(model.tiny, context=model.context, texts=corpus, seed=job.seed, out=out, name=name)
     return {"policy": ref.sha256, "texts": len(corpus)}
+
+
+def write_template(model: ModelConfig, out: Path) -> None:
+    """Write the configured chat template, or the checkpoint's with its variables set, where its policies find it."""
+    if not (model.chat_template or model.template_arguments):
+        return
+    text = model.chat_template or load_tokenizer(out).chat_template or ""
+    (file := out / "chat_template.jinja").unlink(missing_ok=True)  # a link to the checkpoint's own
+    files.write_bytes(file, with_variables(text, model.template_arguments or {}).encode())
 
 
 def _link(source: Path, names: Iterable[str], out: Path) -> None:

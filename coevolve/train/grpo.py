@@ -21,6 +21,7 @@ from trl import GRPOConfig, GRPOTrainer
 from coevolve.config.baselines import GrpoConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
+from coevolve.policies.checkpoint import require_whole
 from coevolve.records.episodes import Task
 from coevolve.records.training import TrainReport
 from coevolve.storage import policy_dir
@@ -86,6 +87,7 @@ def run_grpo(
     before = policy_dir.describe(run.start)
     if reference:
         policy_dir.describe(reference)
+        require_whole(reference)
     explorer = Explorer(setup, run)
     per_step = config.batch_size // config.group
     schedule = schedule or online.task_schedule(setup.tasks, per_step, config.epochs, run.seed)

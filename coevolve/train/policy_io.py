@@ -18,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 from coevolve.config.sections import LoraConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
+from coevolve.policies.checkpoint import require_whole
 from coevolve.records.episodes import PolicyRef
 from coevolve.storage import files, policy_dir
 from coevolve.storage.policy_dir import UNTRAINED
@@ -81,6 +82,7 @@ def _quantized(path: Path) -> Any:
         raise UserError("`lora.quantize`: FSDP cannot divide 4-bit weights; launch with configs/accelerate/ddp.yaml.")
     from accelerate import PartialState  # type: ignore[import-untyped]  # slow to import, for quantised policies only
 
+    require_whole(path)
     device = PartialState().device
     quantization = BitsAndBytesConfig(
         load_in_4bit=True,

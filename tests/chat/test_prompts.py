@@ -5,7 +5,7 @@ from builders import episode, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevolve.chat.prompts import demonstration, parse_action, prompt_messages, without_example, write_action
+from coevolve.chat.prompts import demonstration, parse_action, prompt_messages, stated, without_example, write_action
 
 LINES = st.text(st.characters(exclude_characters="\n"), min_size=1).map(str.strip).filter(bool)
 
@@ -59,3 +59,22 @@ def test_an_example_is_taken_out_again(settings):
     for prompt, removed in ((whole, example), (bare, example), (bare, ())):
         episode = shown().model_copy(update={"prompt": prompt})
         assert without_example(episode, removed) == episode.model_copy(update={"prompt": bare})
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("Thought: I could use `Action: search[blue shoes]` but the red ones fit.\nAction: click[red]", "click[red]"),
+        ("Action: look around\nObservation: a door.\nAction: open door", "look around"),
+        ("Action: open door\nOn second thought:\nAction: look around", "look around"),
+        ("<think>\nAction: open door\n</think>\nThought: no.\n  Action: look around", "look around"),
+        ("<think>Action: open door", None),
+        ("Thought: Action: open door", None),
+        ("Thought: done.\nAction:", None),
+        ("", None),
+    ],
+)
+def test_a_thought_is_not_executed(text, action):
+    """Under `last_line`, the fixed protocol; upstream's code executes what follows the first label."""
+    assert parse_action(stated(text, "last_line")) == action
+    assert stated(text, "first") == text

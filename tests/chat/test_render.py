@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from templates.models import CONTROLS, NAMES, SPECIALS, TEXT, tokenizer
 from tokenizers import AddedToken
 
-from coevolve.chat.chat_template import Renderer
+from coevolve.chat.chat_template import Renderer, with_variables
 from coevolve.errors import UserError
 from coevolve.records.episodes import Message, Turn
 from coevolve.train.tiny_model import train_tokenizer
@@ -154,6 +154,15 @@ def test_a_turn_that_was_cut_off_is_closed_without_loss():
     assert sum(whole.action_mask) - sum(cut.action_mask) == 1
 
 
+#: As Llama 3.2's: the date is a variable with today's as its default.
+DATED = (
+    "{%- if not date_string is defined %}{%- set date_string = strftime_now('%d %b %Y') %}{%- endif %}"
+    "{{ '<|system|>Today: ' + date_string }}{% for m in messages %}"
+    "{{ '<|' + m['role'] + '|>' + m['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
 def with_template(template, name="tiny"):
     import copy
 
@@ -175,12 +184,19 @@ def with_template(template, name="tiny"):
             "differently",
         ),
         ("{% for m in messages %}{{ m['content'] }}\n{% endfor %}", "without a special token"),
+        (DATED, "today's date; set `template_arguments"),
     ],
 )
 def test_a_template_that_cannot_be_handled_is_named(template, problem):
     with pytest.raises(UserError, match=problem) as error:
         Renderer(with_template(template))
     assert str(error.value).startswith("tiny: ")
+
+
+def test_a_dated_template_with_its_date_set_writes_that_date():
+    dated = with_template(with_variables(DATED, {"date_string": "26 Jul 2024"}))
+    ids = Renderer(dated).prompt_ids((Message(role="user", content="hi"),))
+    assert "Today: 26 Jul 2024" in dated.decode(ids)
 
 
 def test_a_template_without_system_messages_still_serves_conversations_without_one():

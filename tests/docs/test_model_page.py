@@ -19,6 +19,9 @@ BAD = {
         "{%- elif loop.index > 2 -%}!{{ m['content'] }}<|im_end|>{%- else -%}{{ m['content'] }}<|im_end|>{%- endif -%}"
         "{%- endfor -%}"
     ),
+    "writes today's date": (
+        "{{ strftime_now('%d') }}{%- for m in messages -%}{{ m['content'] }}<|im_end|>{%- endfor -%}"
+    ),
     "without a special token": "{%- for m in messages -%}{{ m['role'] }}: {{ m['content'] }}\n{%- endfor -%}",
 }
 
@@ -69,7 +72,8 @@ def test_adapters_are_one_more_key(suite):
 
 def test_the_model_of_the_hub_is_the_one_in_the_kit(page, root):
     shown = yaml.safe_load(page.blocks("yaml")[2])
-    assert shown == yaml.safe_load((root / "configs/models/qwen3-4b.yaml").read_text())
+    whole = yaml.safe_load((root / "configs/models/qwen3-4b.yaml").read_text())
+    assert shown["models"]["qwen3-4b"].items() < whole["models"]["qwen3-4b"].items()
 
 
 @pytest.mark.parametrize("problem", BAD)

@@ -2,6 +2,7 @@
 
 import time
 import traceback
+from dataclasses import replace
 
 import pytest
 from policies import talk
@@ -17,7 +18,7 @@ from coevolve.policies.base import Conversation
 from coevolve.policies.endpoint import Usage
 from coevolve.policies.openai import OpenAIPolicy
 from coevolve.policies.scripted import ScriptedPolicy
-from coevolve.records.episodes import Sampling
+from coevolve.records.episodes import Sampling, Turn
 from coevolve.storage import files, jsonl
 
 SAMPLING = Sampling(temperature=0.0, max_new_tokens=10)
@@ -279,13 +280,42 @@ def test_what_was_answered_before_a_failure_is_counted(server, journal):
         ("Your input is too long", "context_length_exceeded"),
         ("This model's maximum context length is 12 tokens", None),
         ("request (20 tokens) exceeds the available context size (12 tokens), try increasing it", None),
+        ("prompt is too long: 210000 tokens > 200000 maximum", None),
+        ("Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000", None),
+        ("The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).", None),
+        ("Input prompt (5000 tokens) is too long and exceeds limit of 4096", None),
+        ("litellm.ContextWindowExceededError: litellm.BadRequestError: too much", None),
+        ("An error occurred (ValidationException): Input is too long for requested model.", None),
     ],
 )
 def test_a_conversation_that_is_refused_as_too_long_does_not_fit(server, journal, message, code):
-    server.faults.append(refusing(400, message, code))
+    server.faults.append(refusing(422 if "validation" in message else 400, message, code))
     (completion,) = connect(journal).complete([conversation()], SAMPLING)
     assert not completion.fits
     assert not journal.records
+
+
+def test_a_limit_of_the_key_is_not_a_full_context(server, journal):
+    server.faults.append(refusing(413, "Request too large for model `m` on tokens per minute (TPM): Limit 6000", None))
+    with pytest.raises(UserError, match=r"too large for the key's limit .*lower `concurrency`"):
+        connect(journal).complete([conversation()], SAMPLING)
+
+
+def test_a_parameter_that_is_refused_is_named_and_can_be_left_out(server, journal):
+    server.faults.append(refusing(400, "Unsupported value: 'temperature' does not support 0.0 with this model.", None))
+    with pytest.raises(UserError, match="add `temperature` to its key `omit`"):
+        connect(journal).complete([conversation()], SAMPLING)
+    server.faults.append(answering())
+    connect(journal, omit=["temperature", "top_p"]).complete([conversation()], SAMPLING)
+    assert server.bodies[-1].keys() == {"model", "messages", "max_tokens", "seed"}
+
+
+def test_an_answer_in_parts_is_joined_and_an_empty_one_is_not_sent_back(server, journal):
+    parts = [{"type": "text", "text": "Action: "}, {"type": "text", "text": "wait"}]
+    server.faults.append(choice(message={"role": "assistant", "content": parts}))
+    silent = replace(conversation(), turns=(Turn(text="", action=None, observation="I found no action."),))
+    assert connect(journal).complete([silent], SAMPLING)[0].text == "Action: wait"
+    assert [message["content"] for message in server.bodies[-1]["messages"]][1:] == ["...", "I found no action."]
 
 
 def test_as_many_requests_at_once_as_allowed_answered_in_order(server, journal):

@@ -7,15 +7,17 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from coevolve.chat.prompts import after_thought
 
 #: The longest gold call has 6,839 characters.
 MAX_CHARACTERS = 16_384
 MAX_ARGUMENTS = 32
 MAX_INTEGER = 10**18
-_TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_OPENS, _CLOSES = re.compile(r"<tool_call>\s*"), re.compile(r"\s*</tool_call>")
 _PLAIN = (str, float, bool, type(None))
 
 
@@ -51,10 +53,11 @@ def parse_call(text: str) -> Call:
 
 
 def tool_calls(text: str) -> list[str]:
-    """The calls in the `<tool_call>` tags of `text`, each as a Python call; broken ones are left out."""
+    """The calls in the `<tool_call>` tags after a thought, each as a Python call; broken ones are left out."""
+    text = after_thought(text)
     if len(text) > 4 * MAX_CHARACTERS:
         return []
-    return [call for block in _TOOL_CALL.findall(text) if (call := _python_call(block)) is not None]
+    return [call for content in _json_calls(text) if (call := _python_call(content)) is not None]
 
 
 def write_tool_call(call: Call, parameters: Iterable[str]) -> str:
@@ -63,10 +66,25 @@ def write_tool_call(call: Call, parameters: Iterable[str]) -> str:
     return f"<tool_call>\n{json.dumps({'name': call.name, 'arguments': arguments})}\n</tool_call>"
 
 
-def _python_call(block: str) -> str | None:
+def _json_calls(text: str) -> Iterator[Any]:
+    """The JSON values between tags; a tag inside a value is a part of it."""
+    end = 0
+    for tag in _OPENS.finditer(text):
+        if tag.start() < end:
+            continue
+        try:
+            content, end = json.JSONDecoder().raw_decode(text, tag.end())
+        except (ValueError, RecursionError):
+            continue
+        if _CLOSES.match(text, end):
+            yield content
+
+
+def _python_call(content: Any) -> str | None:
+    """A call's JSON as Python; its arguments may be a text of JSON, or called `parameters`."""
     try:
-        content = json.loads(block)
-        name, arguments = content["name"], content["arguments"]
+        name, arguments = content["name"], content.get("arguments", content.get("parameters"))
+        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
         if name.isidentifier() and all(key.isidentifier() for key in arguments):
             return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -32,4 +32,4 @@ def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
 @contextlib.contextmanager
 def pool(setup: Setup, n: int) -> Iterator[Sequence[Bfcl]]:
     """Environments without shared state."""
-    yield [Bfcl(setup.config) for _ in range(n)]
+    yield [Bfcl(setup.config, setup.quirks.action_label) for _ in range(n)]

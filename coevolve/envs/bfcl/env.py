@@ -1,6 +1,7 @@
 """BFCL v3 multi-turn as an environment of the kit."""
 
-from coevolve.chat.prompts import parse_action, write_action
+from coevolve.chat.prompts import parse_action, stated, write_action
+from coevolve.config.names import ActionLabel
 from coevolve.envs.base import OVER, EnvError, StepResult
 from coevolve.envs.bfcl import calls, observations, tools
 from coevolve.envs.bfcl.config import BfclConfig
@@ -53,8 +54,8 @@ class Bfcl:
     earns a reward in an open task, which has no gold calls.
     """
 
-    def __init__(self, config: BfclConfig) -> None:
-        self._config, self._rules = config, config.rules
+    def __init__(self, config: BfclConfig, action_label: ActionLabel = "first") -> None:
+        self._config, self._rules, self._action_label = config, config.rules, action_label
         rules = ", ".join((config.rules.calls, config.rules.malformed, config.rules.empty_turns, config.rules.reward))
         self.identity = f"BFCL v3 multi-turn, bfcl-eval {VERSION}, {rules}"
         self._episode: Episode | None = None
@@ -63,7 +64,7 @@ class Bfcl:
         """The calls in `text`, one per line; None if there is none (with the rule `ends_turn`: none that parses)."""
         if self._rules.calls == "json":
             return "\n".join(calls.tool_calls(text)) or None
-        action = parse_action(text)
+        action = parse_action(stated(text, self._action_label))
         if action is not None and self._rules.malformed == "ends_turn":
             try:
                 calls.parse_call(action)

@@ -7,7 +7,7 @@ from coevolve import seeds
 from coevolve.envs import task_split
 from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import synthesis, tasks
-from coevolve.envs.bfcl.config import BfclSelection
+from coevolve.envs.bfcl.config import BfclSelection, GeneratedTasks
 from coevolve.envs.bfcl.env import Bfcl
 from coevolve.envs.synthesis import execute_solution
 from coevolve.envs.task_split import TaskSplit
@@ -59,7 +59,8 @@ def _solution(setup: Setup, task: Task) -> tuple[str, ...]:
 
 def _explored(setup: Setup, starts: Sequence[Task], split: str) -> Iterator[Task | None]:
     """The tasks that exploration gives, one start after the other; None where its solution earns less than 1."""
-    env, config = Bfcl(setup.config), setup.config.tasks.generated
+    env = Bfcl(setup.config, setup.quirks.action_label)
+    config: GeneratedTasks = setup.config.tasks.generated
     for number, start in enumerate(itertools.cycle(starts)):
         rng = seeds.generator(config.seed, "generated", split, number)
         actions = int(rng.integers(1, config.actions + 1))

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+from coevolve.chat.prompts import stated
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import OVER, StepResult, truncate
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
@@ -45,6 +46,7 @@ class InterCodeSql:
         self._gold_queries = gold_queries
         self._config = config
         self._lenient = quirks.sql_wrapper == "lenient"
+        self._action_label = quirks.action_label
         self._clipped = quirks.sql_reward == "clipped"
         self.identity = identity
         self._session = SqlSession(server)
@@ -53,8 +55,8 @@ class InterCodeSql:
         self._last = StepResult(observation=OVER, reward=0.0, score=0.0, done=True)
 
     def parse(self, text: str) -> str | None:
-        """The text after the first `Action:` and at most one white-space character, None without that label."""
-        match = _ACTION.search(text)
+        """The text after `Action:` and at most one white-space character, None without that label."""
+        match = _ACTION.search(stated(text, self._action_label))
         return match[1] if match else None
 
     def start(self, task: Task) -> str:

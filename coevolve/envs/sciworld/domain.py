@@ -53,6 +53,7 @@ def pool(setup: Setup, n: int) -> Iterator[list[SciWorld]]:
                 config.simplification,
                 format_error_resets=setup.quirks.format_error_resets,
                 step_limit=config.step_limit,
+                action_label=setup.quirks.action_label,
             )
             for i in range(n)
         ]

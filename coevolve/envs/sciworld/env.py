@@ -3,7 +3,8 @@
 import dataclasses
 from importlib import metadata
 
-from coevolve.chat.prompts import parse_action
+from coevolve.chat.prompts import parse_action, stated
+from coevolve.config.names import ActionLabel
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult
 from coevolve.envs.sciworld import tasks
 from coevolve.envs.sciworld.jvm import Reading, Simulator, World, check_simplification, simplifications_for
@@ -32,18 +33,20 @@ class SciWorld:
         *,
         format_error_resets: bool = False,
         step_limit: int | None = None,
+        action_label: ActionLabel = "first",
     ) -> None:
         check_simplification(simplification)
         self._simulator = simulator
         self._simplification = simplification
         self._format_error_resets = format_error_resets
         self._step_limit = step_limit
+        self._action_label = action_label
         self._world: World | None = None
         self._last = StepResult(observation=OVER, reward=0.0, score=0.0, done=True)
 
     def parse(self, text: str) -> str | None:
-        """The rest of the line after the first `Action:`."""
-        return parse_action(text)
+        """The rest of the line after `Action:`."""
+        return parse_action(stated(text, self._action_label))
 
     def start(self, task: Task) -> str:
         """Load `task` (`data`: {"task": type, "variation": number}); raises `UserError` for an unknown task."""

@@ -4,6 +4,7 @@ import dataclasses
 import random
 
 from coevolve import seeds
+from coevolve.chat.prompts import stated
 from coevolve.config.sections import Quirks
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult, truncate
 from coevolve.envs.webshop.config import WebShopConfig
@@ -33,12 +34,15 @@ class WebShopTaskEnv:
         self.identity = prepared.identity
         self._prepared = prepared
         self._config = config
+        self._action_label = quirks.action_label
         self._session_type = PageRewardSession if quirks.webshop_timeout == "page" else ShopSession
         self._session: ShopSession | None = None
         self._open = False  # the task has an instruction and no goal
         self._last = StepResult(observation=OVER, reward=0.0, score=0.0, done=True)
 
-    parse = staticmethod(parse_action)
+    def parse(self, text: str) -> str | None:
+        """The text after `Action: `, None without that label."""
+        return parse_action(stated(text, self._action_label))
 
     def start(self, task: Task) -> str:
         """The start page of a task's goal (`data`: {"goal": number}), or of a synthetic task's purchase.

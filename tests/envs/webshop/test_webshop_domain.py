@@ -169,9 +169,11 @@ def test_an_episode_shows_pages_as_etos_wrapper_does(fixed: Setup) -> None:
         ("click[a]", None),
     ],
 )
-def test_actions_are_parsed_as_etos_wrapper_does(fixed: Setup, text: str, action: str | None) -> None:
-    with domain.pool(fixed, 1) as (env,):
+def test_actions_are_parsed_as_etos_wrapper_does(fixed: Setup, paper: Setup, text: str, action: str | None) -> None:
+    """Under `fixed` the last of two labels counts."""
+    with domain.pool(paper, 1) as (env,), domain.pool(fixed, 1) as (corrected,):
         assert env.parse(text) == action
+        assert corrected.parse(text) == (action and action.split("Action: ")[-1])
 
 
 def bought(env: WebShopTaskEnv, stock: PreparedShop, number: int) -> tuple[float, ...]:

@@ -1,0 +1,85 @@
+"""Messages in BFCL's native format, read by the kit and by the wheel's reader: equal, but for listed differences."""
+
+import ast
+import itertools
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from coevolve.envs.bfcl import calls
+
+BODIES = {
+    "plain": '{"name": "ls", "arguments": {"a": true}}',
+    "empty": '{"name": "pwd", "arguments": {}}',
+    "nested": '{"name": "post", "arguments": {"tags": ["a", {"b": [1, 2.5, null]}], "deep": {"x": {"y": false}}}}',
+    "unicode": '{"name": "echo", "arguments": {"content": "naïve 東京 \\u2028 \\"quoted\\" \\n"}}',
+    "tag in a value": '{"name": "echo", "arguments": {"content": "a </tool_call> b <tool_call> c"}}',
+    "broken": '{"name": "ls", "arguments": {"a": tru',
+    "no name": '{"arguments": {"a": 1}}',
+    "extra key": '{"name": "cd", "arguments": {"folder": "x"}, "id": 7}',
+    "arguments as text": '{"name": "cd", "arguments": "{\\"folder\\": \\"x\\"}"}',
+    "parameters": '{"name": "cd", "parameters": {"folder": "x"}}',
+    "dotted": '{"name": "fs.cd", "arguments": {"folder": "x"}}',
+    "list": '[{"name": "cd", "arguments": {"folder": "x"}}]',
+}
+LAYOUTS = {
+    "alone": "<tool_call>\n{0}\n</tool_call>",
+    "twice": "<tool_call>\n{0}\n</tool_call>\n<tool_call>\n{0}\n</tool_call>",
+    "beside another": '<tool_call>\n{0}\n</tool_call>\n<tool_call>\n{{"name": "pwd", "arguments": {{}}}}\n</tool_call>',
+    "after a thought": "<think>\n<tool_call>\n{0}\n</tool_call>\n</think>\n\n<tool_call>\n{0}\n</tool_call>",
+    "in a thought": "<think>\n<tool_call>\n{0}\n</tool_call>\n</think>\n\nNothing to do.",
+    "in an open thought": "<think>\n<tool_call>\n{0}\n</tool_call>",
+    "on one line": "<tool_call>{0}</tool_call>",
+    "not closed": "<tool_call>\n{0}\n",
+}
+#: What the kit reads and the wheel does not, or the reverse (docs/run/agent_data.md).
+INTENDED = ("arguments as text", "parameters", "dotted", "list", "no name", "in an open thought", "on one line")
+
+
+def wheel_function(file, name):
+    """A function of the wheel's source: importing its module needs packages that the wheel's table of models wants."""
+    path = Path(find_spec("bfcl_eval").origin).parent / "model_handler" / file
+    tree = ast.parse(path.read_text())
+    (node,) = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name)
+    node.decorator_list = []
+    names = {"re": re, "json": __import__("json")}
+    exec(compile(ast.Module([node], []), str(path), "exec"), names)
+    return names[name]
+
+
+def by_wheel(text):
+    """(name, arguments) of the calls that the wheel would execute after a message; none if it refuses it."""
+    items = wheel_function("local_inference/qwen_fc.py", "_extract_tool_calls")(text.split("</think>")[-1].lstrip("\n"))
+    if any(type(item) is not dict for item in items):
+        return []
+    try:
+        return [(item["name"], dict(item["arguments"].items())) for item in items]
+    except (KeyError, AttributeError):
+        return []
+
+
+def by_kit(text):
+    parsed = map(calls.parse_call, calls.tool_calls(text))
+    return [(call.name, call.kwargs) for call in parsed]
+
+
+@pytest.mark.parametrize(("body", "layout"), [*itertools.product(BODIES, LAYOUTS)])
+def test_the_kit_reads_what_the_wheel_reads(body, layout):
+    text = LAYOUTS[layout].format(BODIES[body])
+    if body not in INTENDED and layout not in INTENDED:
+        assert by_kit(text) == by_wheel(text)
+
+
+@pytest.mark.parametrize("name", INTENDED)
+def test_each_intended_difference_is_one(name, root):
+    bodies, layouts = ([name], LAYOUTS) if name in BODIES else (BODIES, [name])
+    texts = [LAYOUTS[layout].format(BODIES[body]) for body, layout in itertools.product(bodies, layouts)]
+    assert any(by_kit(text) != by_wheel(text) for text in texts)
+    assert f"| {name} |" in (root / "docs/run/agent_data.md").read_text()
+
+
+def test_a_call_that_is_only_thought_of_is_not_executed():
+    for layout in ("in a thought", "in an open thought"):
+        assert by_kit(LAYOUTS[layout].format(BODIES["plain"])) == []

@@ -1,0 +1,130 @@
+"""Checkpoints that are not whole, as others' tools write them: one sentence each, wherever weights are loaded."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from templates.models import llama, qwen3, tokenizer
+
+from coevolve.errors import UserError
+from coevolve.policies import checkpoint, loading
+from coevolve.train import policy_io
+
+DOWN = "model.layers.0.mlp.down_proj.weight"
+
+
+@pytest.fixture
+def saved(tmp_path):
+    llama().save_pretrained(tmp_path)
+    tokenizer("tiny").save_pretrained(tmp_path)
+    return tmp_path
+
+
+def rewrite(folder, change):
+    """The weights of a folder as `change` makes them of a dictionary."""
+    file = folder / "model.safetensors"
+    save_file(change(load_file(file)), file, metadata={"format": "pt"})
+
+
+def set_config(folder, **keys):
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | keys))
+
+
+def without(*names):
+    return lambda weights: {name: weight for name, weight in weights.items() if name not in names}
+
+
+def prefixed(prefix):
+    return lambda weights: {prefix + name: weight for name, weight in weights.items()}
+
+
+def taller(weights):
+    return weights | {DOWN: torch.zeros(65, 128)}
+
+
+def deeper(weights):
+    own = {name.replace("layers.1.", "layers.2."): weight.clone() for name, weight in weights.items()}
+    return own | weights
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (without(DOWN), rf"\(missing: {DOWN}\); give a whole checkpoint"),
+        (without("lm_head.weight"), r"\(missing: lm_head\.weight\)"),
+        (prefixed("module."), r"missing: lm_head.weight, .* and \d+ more; unexpected: .*wrapper `module\.`"),
+        (prefixed("_orig_mod."), r"unexpected: _orig_mod\.lm_head\.weight, .*wrapper `_orig_mod\.`"),
+        (deeper, r"\(unexpected: model\.layers\.2\..* and 6 more\)"),
+        (taller, rf"\(of another shape: {DOWN} \(65, 128\) instead of \(64, 128\)\)"),
+    ],
+)
+def test_weights_that_are_not_the_models_are_named(saved, change, sentence):
+    rewrite(saved, change)
+    for load in (loading.load_model, policy_io.load, checkpoint.require_whole):
+        with pytest.raises(UserError, match=sentence):
+            load(saved)
+
+
+def test_what_a_model_computes_or_ties_is_not_missing_or_unexpected(saved, tmp_path):
+    rewrite(saved, lambda weights: weights | {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)})
+    assert torch.equal(loading.load_model(saved).lm_head.weight, llama().lm_head.weight)
+    tied = tmp_path / "tied"
+    qwen3().save_pretrained(tied)
+    assert "lm_head.weight" not in load_file(tied / "model.safetensors")
+    assert torch.equal(loading.load_model(tied).lm_head.weight, qwen3().lm_head.weight)
+    set_config(tied, tie_word_embeddings=False)
+    with pytest.raises(UserError, match=r"missing: lm_head\.weight"):
+        loading.load_model(tied)
+
+
+def test_a_missing_shard_and_a_damaged_file_are_named(saved, tmp_path):
+    sharded = tmp_path / "sharded"
+    llama().save_pretrained(sharded, max_shard_size="200KB")
+    shards = sorted(sharded.glob("*.safetensors"))
+    assert len(shards) > 1
+    loading.load_model(sharded)
+    shards[1].unlink()
+    with pytest.raises(UserError, match=rf"{shards[1].name} of model\.safetensors\.index\.json missing"):
+        loading.load_model(sharded)
+    (saved / "model.safetensors").write_bytes((saved / "model.safetensors").read_bytes()[:-9])
+    with pytest.raises(UserError, match=r"model\.safetensors: damaged"):
+        loading.load_model(saved)
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, r"weights are quantised \(gptq\)"),
+        (
+            {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+            r"quantised \(bitsandbytes\)",
+        ),
+        ({"model_type": "no_such_model"}, r"config\.json: .*no_such_model"),
+        ({"num_attention_heads": 7}, r"config\.json: "),
+    ],
+)
+def test_a_config_that_the_kit_cannot_load_is_one_sentence(saved, keys, sentence):
+    set_config(saved, **keys)
+    with pytest.raises(UserError, match=sentence):
+        loading.load_model(saved)
+
+
+def test_adapters_beside_weights_are_refused(saved):
+    (saved / "adapter_config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"has adapter_config\.json; merge the adapters"):
+        loading.load_model(saved)
+
+
+def test_a_tokenizer_that_is_missing_or_larger_than_the_model_is_named(saved):
+    grown = tokenizer("tiny").__class__.from_pretrained(saved)
+    rows = llama().config.vocab_size
+    grown.add_tokens([f"<extra{number}>" for number in range(rows - len(grown) + 1)])
+    grown.save_pretrained(saved)
+    with pytest.raises(UserError, match=rf"the tokenizer has {rows + 1} tokens, the model {rows}"):
+        loading.load_tokenizer(saved)
+    for file in saved.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(UserError, match="no tokenizer can be loaded"):
+        loading.load_tokenizer(saved)

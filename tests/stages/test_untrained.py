@@ -1,0 +1,59 @@
+"""The chat template of a base model that is a checkpoint."""
+
+import os
+
+import pytest
+from templates.models import qwen3, tokenizer
+
+from coevolve.config.loading import load_suite
+from coevolve.config.sections import ModelConfig
+from coevolve.errors import UserError
+from coevolve.policies.loading import load_tokenizer
+from coevolve.stages.untrained import write_template
+
+CHECKPOINT = {"label": "Own", "context": 512, "path": "own", "parameters": 1e5}
+
+
+@pytest.fixture
+def linked(tmp_path):
+    """A checkpoint, and a folder with links to its files."""
+    qwen3().save_pretrained(tmp_path / "own")
+    tokenizer("qwen3").save_pretrained(tmp_path / "own")
+    (tmp_path / "policy").mkdir()
+    for file in (tmp_path / "own").iterdir():
+        os.link(file, tmp_path / "policy" / file.name)
+    return tmp_path
+
+
+def test_the_policy_has_the_configured_template_and_the_checkpoint_keeps_its_own(linked):
+    own = load_tokenizer(linked / "own").chat_template
+    for keys, template in (
+        ({}, own),
+        (
+            {"template_arguments": {"thinking": False, "date_string": "1 May"}},
+            f'{{%- set thinking = false -%}}\n{{%- set date_string = "1 May" -%}}\n{own}',
+        ),
+        ({"chat_template": "{{ messages }}"}, "{{ messages }}"),
+    ):
+        write_template(ModelConfig(**CHECKPOINT, **keys), linked / "policy")
+        assert load_tokenizer(linked / "policy").chat_template == template
+    assert load_tokenizer(linked / "own").chat_template == own
+
+
+@pytest.mark.parametrize("suite", ["agent_data", "reviewer"])
+def test_models_that_think_by_default_are_started_after_an_empty_thought(suite):
+    """Whose turns of 256 tokens would otherwise end inside the thought."""
+    (model,) = load_suite(suite).models.values()
+    thinker = tokenizer("qwen3")
+    messages = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "Done."}]
+    prompt = thinker.apply_chat_template(
+        messages[:1], chat_template=model.chat_template, add_generation_prompt=True, tokenize=False
+    )
+    assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    history = thinker.apply_chat_template(messages, chat_template=model.chat_template, tokenize=False)
+    assert history == prompt + "Done.<|im_end|>\n"
+
+
+def test_only_a_checkpoint_has_a_template_of_the_suite():
+    with pytest.raises(UserError, match="for models of `hub`, `gguf` or `path` alone"):
+        load_suite("smoke", ["models.tiny.chat_template=x"])
