@@ -54,6 +54,8 @@ def print_plan(options: argparse.Namespace) -> int:
     show()
     show(costs.text("method", costs.lines((method, cost) for _, method, cost in jobs), labels(plan.suite)))
     show(f"\n{disk.disk(plan, machine)}")
+    if starts := estimates.starts(plan, machine):
+        show(starts)
     return 0
 
 

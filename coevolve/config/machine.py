@@ -63,6 +63,7 @@ class CostConstants(Strict):
     `flops`: peak operations per second of one GPU, or of one process on a machine without GPUs. `training`, `reading`
     and `writing`: factors on `flops` of training, prefill and decode, fitted or chosen; above 1 where large matrices
     run faster than the benchmark that gave `flops`. `startup_seconds`: the time of a job before its first step.
+    `reading_weights_seconds`: the part of it in which a training reads its policy from the disk that nodes share.
     `turn_scale` multiplies the environments' own `expected.turn_seconds`.
     """
 
@@ -71,6 +72,7 @@ class CostConstants(Strict):
     reading: Rate
     writing: Rate
     startup_seconds: Rate
+    reading_weights_seconds: Annotated[float, Field(ge=0.0)] = 0.0
     turn_scale: Rate = 1.0
 
 

@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.derived.sizes import parameter_count
+from coevolve.config.derived.sizes import job_resources, parameter_count
 from coevolve.config.machine import Machine
 from coevolve.dag.branch import Branch
 from coevolve.dag.plan import Plan
+from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import Wildcards
 from coevolve.report.costs import BYTES_A_WEIGHT, Cost, estimate
+from coevolve.report.number_text import readable
 from coevolve.storage import provenance
 
 
@@ -30,6 +32,26 @@ def cost(plan: Plan, machine: Machine, stage: str, wildcards: Wildcards) -> Cost
     estimated = estimate(plan.workload(stage, wildcards), weights, machine, stage, bytes_a_weight)
     took, cpu = record.get("seconds"), record.get("cpu_seconds")
     return replace(estimated, measured=took, measured_cpu=cpu, reused="reused_from" in record)
+
+
+def starts(plan: Plan, machine: Machine) -> str:
+    """How many of a full run's GPU-hours are starts of jobs, and what would shorten those of trainings; "" for none."""
+    all_starts = trainings = second = 0.0
+    for stage, wildcards in plan.jobs():
+        needs = job_resources(machine, stage)
+        hours = machine.costs.startup_seconds * needs.gpus * needs.nodes * plan.workload(stage, wildcards).starts / 3600
+        all_starts += hours
+        if STAGES[stage].launchable:
+            trainings += hours
+            second += hours * (wildcards.get("agent") == "failure")  # each beside one of the target's
+    if not trainings:
+        return ""
+    reading = trainings * machine.costs.reading_weights_seconds / machine.costs.startup_seconds
+    return (
+        f"Starts: {readable(all_starts)} GPU-hours, {readable(trainings)} of them of trainings. Not done: weights that"
+        f" are read once a node and kept in its memory would save up to {readable(reading)}, both agents' trainings in one"
+        f" process up to {readable(second)}."
+    )
 
 
 def measured(plan: Plan, stage: str, wildcards: Wildcards, clock: str = "seconds") -> float | None:

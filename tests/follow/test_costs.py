@@ -158,6 +158,22 @@ def test_the_disk_of_the_paper_with_pruned_weights_is_that_of_its_bases_and_last
     assert everything.kept + everything.downloads == everything.written
 
 
+def test_the_paper_takes_27_gpu_hours_and_its_starts_are_printed(plan, machine, coevolve):
+    """With 0.4 of the peak and 120 s a start; three rows and one seed."""
+    rows = plan.suite.model_copy(update={"methods": ["sft", "eto", "coevolve"]})
+    plan = Plan(rows, root=plan.root, shards=machine.shards)
+    costs_then = {"training": 0.4, "reading": 0.4, "writing": 0.03, "startup_seconds": 120}
+    then = machine.model_copy(update={"costs": machine.costs.model_copy(update=costs_then)})
+    jobs = [(stage, estimates.cost(plan, then, stage, on)) for stage, on in plan.jobs()]
+    assert sum(cost.gpu_hours for _, cost in jobs) <= 27
+    trainings = [stage for stage, _ in jobs if stage in ("sft", "train")]
+    assert len(trainings) == 36
+    hours = len(trainings) * 4 * 120 / 3600
+    assert f"{hours:.1f} of them of trainings" in estimates.starts(plan, then)
+    printed = coevolve("plan", "--suite", "paper", "--machine", "h100", "--set", "methods=[sft,eto,coevolve]")[1]
+    assert printed.splitlines()[-1] == estimates.starts(plan, machine)
+
+
 def test_a_checkpoint_is_linked_and_a_tiny_model_written(root):
     kept = {}
     for suite, model in (("real", "smollm2-135m"), ("smoke", "tiny")):
