@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 from coevolve.config.derived.sizes import job_resources, parameter_count
 from coevolve.config.machine import Machine
@@ -15,7 +16,7 @@ from coevolve.follow import estimates
 from coevolve.follow.forecast import JobId, job_id, producers
 from coevolve.follow.pruning import policy_readers
 from coevolve.report.costs import Cost
-from coevolve.report.number_text import size
+from coevolve.report.number_text import duration, size
 
 #: Bytes of a checkpoint for each weight that is trained, weights and AdamW's two moments in float32 with ZeRO's copy of
 #: the weights; and how many checkpoints a training on several processes keeps (`docs/run/training.md`).
@@ -27,7 +28,7 @@ class Disk:
     """Bytes: of all files that are written, of the results that stay, of downloads, and the most at any time.
 
     `peak` is of a run on one node (without GPUs: one job at a time), `widest` of one on as many as it can use; both
-    with the downloads and with the checkpoints of running trainings.
+    with the downloads and with the checkpoints of running trainings, and with their hours of wall time.
     """
 
     written: float
@@ -35,11 +36,14 @@ class Disk:
     downloads: float
     peak: float
     widest: float
+    peak_hours: float
+    widest_hours: float
 
     def __str__(self) -> str:
         kept, downloads, peak, widest = (size(n / 1e9) for n in (self.kept, self.downloads, self.peak, self.widest))
         fetched = f" beside {downloads} of downloads" if self.downloads else ""
-        most = f"at most {peak} on one node, {widest} on as many as it can use"
+        narrow, wide = duration(self.peak_hours), duration(self.widest_hours)
+        most = f"at most {peak} on one node in {narrow}, {widest} on as many as it can use in {wide}"
         return f"Disk: {kept} of results stay{fetched}; while it runs, with checkpoints, {most}."
 
 
@@ -51,8 +55,8 @@ def disk(plan: Plan, machine: Machine) -> Disk:
     downloads = sum(costs[key].bytes for key, (stage, _) in jobs.items() if STAGES[stage].shared)
     written = sum(cost.bytes for cost in costs.values())
     run = _Run(plan, machine, jobs, costs, deleted)
-    one_node = machine.gpus_per_node or 1
-    return Disk(written, written - downloads - sum(deleted.values()), downloads, run.peak(one_node), run.peak(10**9))
+    (peak, hours), (widest, fewest) = run.peak(machine.gpus_per_node or 1), run.peak(10**9)
+    return Disk(written, written - downloads - sum(deleted.values()), downloads, peak, widest, hours, fewest)
 
 
 def _deleted(plan: Plan, jobs: Mapping[JobId, JobKey], costs: Mapping[JobId, Cost]) -> dict[str, float]:
@@ -71,11 +75,16 @@ class _Run:
     costs: Mapping[JobId, Cost]
     deleted: Mapping[str, float]
 
-    def peak(self, slots: int) -> float:
-        """The most bytes on disk at any time with `slots` GPUs; on a machine without GPUs, jobs at a time."""
+    def peak(self, slots: int) -> tuple[float, float]:
+        """The most bytes on disk at any time with `slots` GPUs (without GPUs: jobs at a time), and hours of wall time.
+
+        Of the jobs that can start, the one with the longest chain of jobs behind it starts first.
+        """
         after = {key: {job_id(*other) for other in producers(self.plan, *job)} for key, job in self.jobs.items()}
         readers = Counter(path for job in self.jobs.values() for path in self.plan.policies_read(*job))
-        waiting, running, free = list(self.jobs), list[tuple[float, JobId]](), slots
+        behind = self._seconds_to_the_end(after)
+        waiting = sorted(self.jobs, key=behind.__getitem__, reverse=True)
+        running, free = list[tuple[float, JobId]](), slots
         now = held = most = 0.0
         while waiting or running:
             for key in [key for key in waiting if not after[key]]:
@@ -93,7 +102,16 @@ class _Run:
             for path in self.plan.policies_read(*self.jobs[ended]):
                 readers[path] -= 1
                 held -= 0.0 if readers[path] else self.deleted.get(path, 0.0)
-        return most
+        return most, now / 3600
+
+    def _seconds_to_the_end(self, after: Mapping[JobId, Collection[JobId]]) -> dict[JobId, float]:
+        """Seconds of the longest chain of jobs that begins with each job."""
+        behind = dict.fromkeys(self.jobs, 0.0)
+        for key in reversed(list(TopologicalSorter(after).static_order())):
+            behind[key] += self.costs[key].seconds
+            for other in after[key]:
+                behind[other] = max(behind[other], behind[key])
+        return behind
 
     def _width(self, key: JobId) -> int:
         needs = job_resources(self.machine, key[0])

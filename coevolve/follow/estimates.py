@@ -49,8 +49,8 @@ def starts(plan: Plan, machine: Machine) -> str:
     reading = trainings * machine.costs.reading_weights_seconds / machine.costs.startup_seconds
     return (
         f"Starts: {readable(all_starts)} GPU-hours, {readable(trainings)} of them of trainings. Not done: weights that"
-        f" are read once a node and kept in its memory would save up to {readable(reading)}, both agents' trainings in one"
-        f" process up to {readable(second)}."
+        f" are read once a node and kept in its memory would save up to {readable(reading)}, both agents' trainings in"
+        f" one process up to {readable(second)}."
     )
 
 
