@@ -42,7 +42,7 @@ class Pruning:
         """The pruning of a run of `jobs`, of which it makes those in `todo`."""
         own = list(jobs)
         readers = policy_readers(plan, [*own, *plan.jobs()])
-        read = [path for path in policy_readers(plan, own) if not plan.keeps_weights(path)]
+        read = dict.fromkeys(path for path in policy_readers(plan, own) if not plan.keeps_weights(path))
         return cls(plan, readers, read, {job_id(*job) for job in todo}, command)
 
     def sweep(self) -> Iterator[str]:
