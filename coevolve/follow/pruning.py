@@ -40,9 +40,9 @@ class Pruning:
     @classmethod
     def of(cls, plan: Plan, jobs: Iterable[JobKey], todo: Iterable[JobKey], command: str) -> Pruning:
         """The pruning of a run of `jobs`, of which it makes those in `todo`."""
-        own = list(jobs)
-        readers = policy_readers(plan, [*own, *plan.jobs()])
-        read = dict.fromkeys(path for path in policy_readers(plan, own) if not plan.keeps_weights(path))
+        of_run = list(jobs)
+        readers = policy_readers(plan, [*of_run, *plan.jobs()])
+        read = dict.fromkeys(path for path in policy_readers(plan, of_run) if not plan.keeps_weights(path))
         return cls(plan, readers, read, {job_id(*job) for job in todo}, command)
 
     def sweep(self) -> Iterator[str]:

@@ -39,12 +39,12 @@ def deleted(folder: Path) -> tuple[str, ...]:
 
 def prune(folder: Path, pattern: str, remake: str) -> int:
     """Delete the files that match `pattern` and mark the folder; returns their bytes. Raises as `disk_errors`."""
-    found = sorted(folder.glob(pattern))
-    size = sum(path.stat().st_size for path in found)
-    if found:
-        names = dict.fromkeys([*deleted(folder), *(path.name for path in found)])
+    weights = sorted(folder.glob(pattern))
+    size = sum(path.stat().st_size for path in weights)
+    if weights:
+        names = dict.fromkeys([*deleted(folder), *(path.name for path in weights)])
         files.write_bytes(folder / MARK, PrunedWeights(files=tuple(names), remake=remake).to_json().encode() + b"\n")
     with files.disk_errors(folder):
-        for path in found:
+        for path in weights:
             path.unlink(missing_ok=True)
     return size

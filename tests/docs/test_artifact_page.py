@@ -80,6 +80,7 @@ def parsed(command):
     words = shlex.split(command)
     first, last = words.index("--config") + 1, words.index("--")
     config = {key: yaml.safe_load(value) for key, _, value in (word.partition("=") for word in words[first:last])}
+    load_machine(config.pop("machine", "h100"))
     return config.pop("suite", "paper"), tuple(as_overrides(config)), words[last + 1 :]
 
 
