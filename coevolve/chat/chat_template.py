@@ -26,6 +26,16 @@ from coevolve.errors import UserError
 from coevolve.records.episodes import Message, Turn
 
 Ids = tuple[int, ...]
+#: Contents that tokenizers divide in different ways, of a system message and of three turns.
+_TRIED = (
+    (
+        "Be brief.",
+        "Look  at\n\nthe 12 doors:\n - a\tb's caf\u00e9",
+        "Thought: it's 3.\nAction: go  north",
+        '"Ok"\n\n  done',
+    ),
+    ("Rules:\n1. no", "7 doors.", "(a) open", "'Tis shut!"),
+)
 #: Makes a template write this instead of today's date.
 _ANOTHER_DAY = "{%- macro strftime_now(format) -%}another day{%- endmacro -%}"
 
@@ -86,6 +96,10 @@ class Renderer:
         self._lead, self._lead_text = _split_after_control(tokenizer, self._wrappers.lead)
         self._end_text, self._end = _split_before_control(tokenizer, self._wrappers.end)
         self.end_of_turn: int = tokenizer.convert_tokens_to_ids(self._wrappers.end_token)
+        for contents in _TRIED:
+            self._require_ids_of_the_template(contents[1:])
+            if self._wrappers.system:
+                self._require_ids_of_the_template(contents)
 
     def prompt_ids(self, prompt: Sequence[Message]) -> Ids:
         """The ids of `prompt`, with the generation prompt of the first action."""
@@ -116,6 +130,19 @@ class Renderer:
             action_ids = action_ids[:-1]
         text: str = self._tokenizer.decode(list(action_ids), clean_up_tokenization_spaces=False)
         return text.strip()
+
+    def _require_ids_of_the_template(self, contents: Sequence[str]) -> None:
+        """Raise `UserError` unless the ids of a conversation are those of its whole text."""
+        roles = ("system", "user", "assistant", "user")[-len(contents) :]
+        prompt = [Message(role=role, content=text) for role, text in zip(roles, contents, strict=True)]
+        messages = [message.model_dump() for message in prompt]
+        text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        whole, joined = self._tokenizer(text, add_special_tokens=False)["input_ids"], self.prompt_ids(prompt)
+        if tuple(whole) != joined:
+            same = next(i for i, ids in enumerate(itertools.zip_longest(whole, joined)) if ids[0] != ids[1])
+            of_whole, of_parts = (repr(self._tokenizer.decode(list(ids[same : same + 3]))) for ids in (whole, joined))
+            problem = f"after {same} tokens of a conversation it has {of_whole} where its parts give {of_parts}"
+            raise _refused(self._tokenizer, f"{problem}; use the chat template that this tokenizer was published with")
 
     def _pieces(
         self, prompt: Sequence[Message], turns: Iterable[tuple[str, Ids, str | None]]

@@ -16,7 +16,8 @@ _NUMBERS = ("int64", "float64")
 
 def features(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The `features` of a card's `dataset_info`, of all rows together; raises TypeError for values of two types."""
-    columns = reduce(_merged, map(_feature, rows), {})
+    none: Feature = {}
+    columns = reduce(_merged, map(_feature, rows), none)
     assert isinstance(columns, dict)
     return [_field(name, feature) for name, feature in columns.items()]
 
@@ -25,23 +26,24 @@ def _feature(value: Any) -> Feature:
     if isinstance(value, Mapping):
         return {name: _feature(of_field) for name, of_field in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [reduce(_merged, map(_feature, value), "null")]
+        unknown: Feature = "null"
+        return [reduce(_merged, map(_feature, value), unknown)]
     return _NAMES[type(value)]
 
 
-def _merged(one: Feature, other: Feature) -> Feature:
+def _merged(left: Feature, right: Feature) -> Feature:
     """The type that holds the values of both."""
-    if one == other or other == "null":
-        return one
-    if one == "null":
-        return other
-    if one in _NUMBERS and other in _NUMBERS:
+    if left == right or right == "null":
+        return left
+    if left == "null":
+        return right
+    if left in _NUMBERS and right in _NUMBERS:
         return "float64"
-    if isinstance(one, list) and isinstance(other, list):
-        return [_merged(one[0], other[0])]
-    if isinstance(one, dict) and isinstance(other, dict):
-        return {name: _merged(one.get(name, "null"), other.get(name, "null")) for name in one | other}
-    raise TypeError(f"one column has values of the types {one} and {other}")
+    if isinstance(left, list) and isinstance(right, list):
+        return [_merged(left[0], right[0])]
+    if isinstance(left, dict) and isinstance(right, dict):
+        return {name: _merged(left.get(name, "null"), right.get(name, "null")) for name in left | right}
+    raise TypeError(f"one column has values of the types {left} and {right}")
 
 
 def _field(name: str, feature: Feature) -> dict[str, Any]:

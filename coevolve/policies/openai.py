@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LONGEST_PAUSE_SECONDS = 8.0
 #: What a request has in place of an empty message.
-NOTHING_SAID = "..."
+EMPTY_ANSWER = "..."
 #: How servers say that a conversation exceeds the context: OpenAI's code and LiteLLM's class, then the words of vLLM,
 #: llama.cpp, Anthropic, Bedrock, older vLLM, Gemini and TGI.
 _TOO_LONG = re.compile(
@@ -127,7 +127,7 @@ class OpenAIPolicy:
         request: dict[str, Any] = {
             "model": self._endpoint.model,
             # An empty answer is refused by some servers when it is sent back.
-            "messages": [{"role": each.role, "content": each.content or NOTHING_SAID} for each in messages],
+            "messages": [{"role": each.role, "content": each.content or EMPTY_ANSWER} for each in messages],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             self._endpoint.length: sampling.max_new_tokens,
