@@ -9,7 +9,7 @@ import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from coevolve.dag.plan import Plan
 from coevolve.dag.targets import targets
 from coevolve.export.suite_export import JOBS
 from coevolve.follow import estimates
+from coevolve.follow.disk import disk
 from coevolve.report import claims as paper
 from coevolve.report import stats, verdicts
 from coevolve.report.costs import Line, lines
@@ -78,15 +79,17 @@ class Run:
 
 @cache
 def _cost(run: Run) -> Line:
-    """The estimated cost of all jobs of a run."""
-    costs = []
+    """The estimated cost of all jobs of a run, and as its size what stays on disk, with what is downloaded."""
+    costs, stays = [], 0.0
     for suite, name in zip(run.suites, run.machines, strict=True):
         machine = load_machine(name)
         plan = Plan(load_suite(suite, as_overrides(run.settings)), shards=machine.shards)
         known = {target.name: target.files for target in targets(plan)}
         files = [path for target in run.targets for path in known[target]]
         costs += [("", estimates.cost(plan, machine, *job)) for job in plan.jobs(files)]
-    return lines(costs)[-1]
+        needed = disk(plan, machine, files)
+        stays += needed.kept + needed.downloads
+    return replace(lines(costs)[-1], gigabytes=stays / 1e9)
 
 
 def _flow(value: Any) -> str:
@@ -127,8 +130,10 @@ def blocks(claims: paper.Claims) -> dict[str, str]:
     numbers = {run: f"R{number}" for number, run in enumerate(dict.fromkeys(runs.values()), 1)}
     judged = [_claim(name, claim, numbers[runs[name]]) for name, claim in claims.by_name().items()]
     return {
-        "small": _table("command, machine, measured, estimated, disk, expected output", _small()),
-        "runs": _table("run, command and the command that judges, jobs, time, GPU-hours, disk", _runs(numbers)),
+        "small": _table("command, machine, measured, estimated, disk that stays, expected output", _small()),
+        "runs": _table(
+            "run, command and the command that judges, jobs, time, GPU-hours, disk that stays", _runs(numbers)
+        ),
         "claims": _table("claim, the paper, expected, run, verdict", judged),
         "verdicts": _summaries(),
     }

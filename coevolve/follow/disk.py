@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
@@ -47,9 +47,9 @@ class Disk:
         return f"Disk: {kept} of results stay{fetched}; while it runs, with checkpoints, {most}."
 
 
-def disk(plan: Plan, machine: Machine) -> Disk:
-    """The estimated disk of a full run; weights are deleted after their last use where the machine prunes them."""
-    jobs = {job_id(*job): job for job in reversed(list(plan.jobs()))}
+def disk(plan: Plan, machine: Machine, targets: Sequence[str] = ()) -> Disk:
+    """The estimated disk of a run of `targets` (none: a full run), with weights pruned where the machine says so."""
+    jobs = {job_id(*job): job for job in reversed(list(plan.jobs(targets)))}
     costs = {key: estimates.cost(plan, machine, *job) for key, job in jobs.items()}
     deleted = _deleted(plan, jobs, costs) if machine.prune_weights else {}
     downloads = sum(costs[key].bytes for key, (stage, _) in jobs.items() if STAGES[stage].shared)
