@@ -1,24 +1,27 @@
 """The episode loop: many episodes at once, each a conversation between a policy and an environment.
 
 An episode is a generator: it yields the conversation that awaits an action and receives the completion; between two
-yields it steps its environment. It may start with given turns. The environments are divided into two groups: while
-those of one group step in threads, the policy completes all conversations of the other. Finished episodes are appended
-to a journal; a run that was killed reads them from there and plays only the others.
+yields it steps its environment in a thread. It may start with given turns. With a policy whose completions finish on
+their own, each episode advances on its own: its conversation is submitted when its environment has stepped. With a
+policy that completes batches, the environments are divided into two groups: while those of one group step, the policy
+completes all conversations of the other. Finished episodes are appended to a journal; a run that was killed reads them
+from there and plays only the others.
 """
 
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 
 from coevolve import seeds
 from coevolve.chat.prompts import prompt_messages, without_surrogates
 from coevolve.config.names import Protocol
 from coevolve.envs.base import Env, EnvError
 from coevolve.errors import UserError
-from coevolve.policies.base import Completion, Conversation, Policy
+from coevolve.policies.base import BatchedPolicy, Completion, ContinuousPolicy, Conversation, Policy
 from coevolve.progress import Progress
 from coevolve.records.episodes import Agent, Message, PolicyRef, Sampling, StopReason, Task, Trajectory, Turn
 from coevolve.storage.jsonl import Journal
@@ -44,6 +47,7 @@ class RolloutSettings:
     protocol: Protocol
     prompt: PromptBuilder
     retries: int
+    ended: Callable[[Conversation], bool] | None
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class PartialEpisode:
 
 #: The episodes of one environment, one after the other: yields conversations, and a trajectory at the end of each.
 EpisodeStream = Generator[Conversation | Trajectory, Completion | None, None]
+#: The episodes that a stream finished, and the conversation that awaits a completion, if one does.
+StepOutcome = tuple[list[Trajectory], Conversation | None]
 
 
 def rollout(
@@ -81,19 +87,21 @@ def rollout(
     protocol: Protocol,
     retries: int,
     journal: Journal[Trajectory],
+    ended: Callable[[Conversation], bool] | None = None,
     prompt: PromptBuilder = prompt_messages,
     prefixes: Sequence[Sequence[Turn]] | None = None,
 ) -> list[Trajectory]:
-    """`samples` episodes of every task, in task order; `len(envs)` of them are played at once.
+    """`samples` episodes of every task, in task order; at most `len(envs)` of them are played at once.
 
     A task that is listed twice is played `samples` more times. The episodes of the i-th task start with the turns of
     `prefixes[i]` (None: without): their actions are repeated and keep text and token ids, the observations are the
     environment's new ones. They count towards the step limit.
 
     An episode whose environment fails is restarted up to `retries` times; then it ends as `env_error` with reward 0.
+    One whose conversation has `ended` stops like one that does not fit into the policy's context.
     Episodes in `journal` are not played again. Raises `UserError` if it holds episodes of another rollout.
     """
-    settings = RolloutSettings(policy.ref, sampling, seed, agent, protocol, prompt, retries)
+    settings = RolloutSettings(policy.ref, sampling, seed, agent, protocol, prompt, retries, ended)
     episodes = _episodes(tasks, prefixes or [()] * len(tasks), samples)
     finished = _finished(journal, settings, episodes)
     waiting = deque(start for key, start in episodes.items() if key not in finished)
@@ -149,26 +157,86 @@ def _play_all(
     waiting: deque[EpisodeStart], policy: Policy, envs: Sequence[Env], settings: RolloutSettings
 ) -> Iterator[Trajectory]:
     """Play the `waiting` episodes; yields each as it ends."""
+    streams = [_stream(env, waiting, settings) for env in envs]
     with ThreadPoolExecutor(max_workers=max(1, min(len(envs), THREADS))) as threads:
-        streams = [_stream(env, waiting, settings) for env in envs]
-        groups = deque(
-            {stream: threads.submit(_advance, stream, None) for stream in half}
-            for half in (streams[0::2], streams[1::2])
-        )
-        while groups:
-            states = {stream: future.result() for stream, future in groups.popleft().items()}
-            for trajectory in (episode for finished, _ in states.values() for episode in finished):
-                policy.forget(_key(trajectory.task, trajectory.sample))
-                yield trajectory
-            awaiting = {stream: conversation for stream, (_, conversation) in states.items() if conversation}
-            if awaiting:
-                completions = policy.complete([*awaiting.values()], settings.sampling)
-                sent = zip(awaiting, completions, strict=True)
-                groups.append({stream: threads.submit(_advance, stream, completion) for stream, completion in sent})
+        if isinstance(policy, ContinuousPolicy):
+            yield from EpisodeLoop(policy, settings.sampling, threads).play([stream] for stream in streams)
+        else:
+            halves = (streams[0::2], streams[1::2])
+            yield from EpisodeLoop(BatchedPolicy(policy), settings.sampling, threads).play(halves)
 
 
-def _advance(stream: EpisodeStream, completion: Completion | None) -> tuple[list[Trajectory], Conversation | None]:
-    """Continue a stream; the episodes that it finishes, and the conversation that awaits a completion, if one does."""
+@dataclass(eq=False)
+class StreamGroup:
+    """Streams whose conversations are submitted together, when all of their environments have stepped.
+
+    `unfinished`: the number of `steps` that are not done.
+    """
+
+    steps: dict[EpisodeStream, Future[StepOutcome]]
+    unfinished: int
+
+
+class EpisodeLoop:
+    """Steps environments in `threads` while `engine` completes the conversations of others."""
+
+    def __init__(
+        self, engine: ContinuousPolicy | BatchedPolicy, sampling: Sampling, threads: ThreadPoolExecutor
+    ) -> None:
+        self._engine, self._sampling, self._threads = engine, sampling, threads
+        self._stepping = 0
+        self._stepped: SimpleQueue[StreamGroup] = SimpleQueue()  # has a group as often as environments of it stepped
+        self._completing: dict[str, tuple[StreamGroup, EpisodeStream]] = {}
+
+    def play(self, groups: Iterable[Sequence[EpisodeStream]]) -> Iterator[Trajectory]:
+        """Continue all streams until they end; yields each episode as it ends."""
+        for streams in groups:
+            self._step(StreamGroup({}, 0), dict.fromkeys(streams))
+        try:
+            while self._stepping or self._completing:
+                if self._completing and self._stepped.empty():
+                    self._receive()
+                else:
+                    yield from self._submit(self._stepped.get())
+        finally:
+            for key in self._completing:  # after an error
+                self._engine.forget(key)
+
+    def _step(self, group: StreamGroup, completions: Mapping[EpisodeStream, Completion | None]) -> None:
+        """Continue the streams of a group in threads."""
+        group.unfinished = len(completions)
+        self._stepping += len(completions)
+        for stream, completion in completions.items():
+            group.steps[stream] = self._threads.submit(_advance, stream, completion)
+            group.steps[stream].add_done_callback(lambda _: self._stepped.put(group))
+
+    def _submit(self, group: StreamGroup) -> Iterator[Trajectory]:
+        """Count a step of the group; after its last one, yield finished episodes and submit the conversations."""
+        self._stepping -= 1
+        group.unfinished -= 1
+        if group.unfinished:
+            return
+        outcomes, group.steps = {stream: step.result() for stream, step in group.steps.items()}, {}
+        for episode in (episode for finished, _ in outcomes.values() for episode in finished):
+            self._engine.forget(_key(episode.task, episode.sample))
+            yield episode
+        awaiting = {stream: conversation for stream, (_, conversation) in outcomes.items() if conversation}
+        self._completing |= {conversation.key: (group, stream) for stream, conversation in awaiting.items()}
+        if awaiting:
+            self._engine.submit([*awaiting.values()], self._sampling)
+
+    def _receive(self) -> None:
+        """Pass completions that have finished to their environments."""
+        received: dict[StreamGroup, dict[EpisodeStream, Completion]] = {}
+        for key, completion in self._engine.poll().items():
+            group, stream = self._completing.pop(key)
+            received.setdefault(group, {})[stream] = completion
+        for group, completions in received.items():
+            self._step(group, completions)
+
+
+def _advance(stream: EpisodeStream, completion: Completion | None) -> StepOutcome:
+    """Continue a stream until it awaits a completion or ends."""
     finished = []
     try:
         event = stream.send(completion)
@@ -236,7 +304,10 @@ def _play(
             return StopReason.DONE
     limit = env.step_limit(task)
     while len(partial.turns) < limit:
-        completion = yield Conversation(key, seed, partial.prompt, tuple(partial.turns))
+        conversation = Conversation(key, seed, partial.prompt, tuple(partial.turns))
+        if settings.ended and settings.ended(conversation):
+            return StopReason.CONTEXT
+        completion = yield conversation
         if not completion.fits:
             return StopReason.CONTEXT
         text = without_surrogates(completion.text)  # of any policy

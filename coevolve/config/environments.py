@@ -66,9 +66,9 @@ class Expected(ExpectedEpisodes):
 class EnvSection(Strict):
     """The keys that every environment's section has.
 
-    `kind` names the package, `label` stands in tables, `splits` are the evaluation splits. `workers` episodes run at
-    once, in `processes` worker processes (0: in the job's own process). `workers` and `processes` change no result and
-    are excluded from digests.
+    `kind` names the package, `label` stands in tables, `splits` are the evaluation splits. `workers`
+    environments are open, in `processes` worker processes (0: in the job's own process); the episodes in flight are at
+    most as many, and fewer if the engine's cache holds fewer. Both change no result and are excluded from digests.
     """
 
     #: What the licence of tasks and texts covers and does not, a sentence; and its identifier on the Hugging Face hub.

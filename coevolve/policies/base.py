@@ -1,8 +1,9 @@
-"""The interface of a policy."""
+"""The interfaces of a policy: one that completes a batch at a time, and one whose completions finish on their own."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from coevolve.records.episodes import Message, PolicyRef, Sampling, Turn
 
@@ -50,3 +51,56 @@ class Policy(Protocol):
     def forget(self, key: str) -> None:
         """Free what is cached for the finished episode `key`."""
         ...
+
+
+@runtime_checkable
+class ContinuousPolicy(Policy, Protocol):
+    """A policy whose completions finish one by one, while others are submitted (continuous batching).
+
+    An episode has at most one unfinished request. The policy decides how many conversations it holds at a time: what
+    exceeds its cache waits for its turn.
+    """
+
+    def submit(self, conversations: Sequence[Conversation], sampling: Sampling) -> None:
+        """Request the next action of each conversation."""
+        ...
+
+    def poll(self) -> dict[str, Completion]:
+        """Completions that have finished since the last call, by episode; with none, it returns after a short wait."""
+        ...
+
+    def forget(self, key: str) -> None:
+        """Free what is cached for the episode `key`, and drop its unfinished request."""
+        ...
+
+    def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+        """The next action of each conversation, in order; the conversations are of different episodes."""
+        self.submit(conversations, sampling)
+        completions: dict[str, Completion] = {}
+        try:
+            while len(completions) < len(conversations):
+                completions |= self.poll()
+        except Exception:
+            for conversation in conversations:
+                self.forget(conversation.key)
+            raise
+        return [completions[conversation.key] for conversation in conversations]
+
+
+class BatchedPolicy:
+    """`submit` and `poll` of a policy that completes a batch at a time: what is submitted together is a batch."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._batches: deque[tuple[Sequence[Conversation], Sampling]] = deque()
+        self.forget = policy.forget
+
+    def submit(self, conversations: Sequence[Conversation], sampling: Sampling) -> None:
+        """Add a batch."""
+        self._batches.append((conversations, sampling))
+
+    def poll(self) -> dict[str, Completion]:
+        """The completions of the batch that was submitted first, by episode."""
+        conversations, sampling = self._batches.popleft()
+        completions = self._policy.complete(conversations, sampling)
+        return {each.key: completion for each, completion in zip(conversations, completions, strict=True)}

@@ -1,9 +1,18 @@
 """The context window: which token ids of a conversation a policy reads, and the completion that it samples."""
 
+import bisect
+from collections.abc import Sequence
+
 from coevolve.chat.chat_template import Ids, Renderer
 from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion, Conversation
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """Length of the common prefix of two tuples."""
+    longest = min(len(left), len(right))
+    return bisect.bisect_left(range(1, longest + 1), True, key=lambda length: left[:length] != right[:length])
 
 
 class ContextWindow:

@@ -16,7 +16,7 @@ _MODULES = {"transformers": "hf", "vllm": "vllm", "endpoint": "openai", "scripte
 class EngineSettings:
     """The settings of a policy that plays.
 
-    `context` is in tokens. `workers`: the episodes that environments can play at once. `usage`: the journal of an
+    `context` is in tokens. `workers`: the environments that there can be. `usage`: the journal of an
     endpoint's token counts. `dtype`: of weights and activations (None: bfloat16 on a GPU, float32 on a CPU).
     """
 
@@ -35,6 +35,6 @@ def engine_module(engine: str) -> str:
 
 
 def load_player(engine: str, folder: Path | None, settings: EngineSettings) -> tuple[Policy, int]:
-    """The policy in a directory, loaded by the engine's `player`, and how many episodes it plays at once."""
+    """The policy in a directory, loaded by the engine's `player`, and how many environments it keeps busy."""
     loaded: tuple[Policy, int] = importlib.import_module(engine_module(engine)).player(folder, settings)
     return loaded

@@ -15,9 +15,9 @@ from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.base import Completion, Conversation
-from coevolve.policies.context import ContextWindow
+from coevolve.policies.context import ContextWindow, common_prefix
 from coevolve.policies.engines import EngineSettings
-from coevolve.policies.kv_cache import CachedDecoder, Prefill, cache_bytes, common_prefix
+from coevolve.policies.kv_cache import CachedDecoder, Prefill, cache_bytes
 from coevolve.policies.memory import affordable_slots
 from coevolve.policies.sampling import choose, uniforms
 from coevolve.records.episodes import PolicyRef, Sampling
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 def player(folder: Path, settings: EngineSettings) -> tuple[TransformersPolicy, int]:
-    """The policy in a directory, and how many episodes it plays at once: the workers, or what memory allows."""
+    """The policy in a directory, and the number of environments: the workers, or the conversations it can hold."""
     policy = TransformersPolicy.load(
         folder,
         slots=settings.workers,

@@ -11,7 +11,6 @@ On a GPU, where bits are not promised, passes are longer, and attention runs ove
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from torch.nn.functional import pad
 from transformers import AttentionInterface
 
 from coevolve.errors import UserError
+from coevolve.policies.context import common_prefix
 from coevolve.policies.exact_shapes import RowFunction, attend, exact_rows, exact_spans, shortest
 
 #: Tokens of a prefill pass, and tokens of a conversation that attend together.
@@ -315,12 +315,6 @@ def _runs(group: Sequence[Prefill], start: int) -> Iterator[TokenRun]:
         end = common_prefix(min(prompts), max(prompts))
         yield TokenRun(tuple(prefill.slot for prefill in branch), start, prompts[0][start:end])
         yield from _runs(branch, end)
-
-
-def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """Length of the common prefix of two tuples."""
-    longest = min(len(left), len(right))
-    return bisect.bisect_left(range(1, longest + 1), True, key=lambda length: left[:length] != right[:length])
 
 
 def _chunks(run: TokenRun, length: int) -> Iterator[TokenRun]:

@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,10 @@ from coevolve import seeds
 from coevolve.chat.prompts import without_surrogates
 from coevolve.config.sections import EndpointConfig
 from coevolve.errors import UserError
-from coevolve.policies.base import Completion, Conversation
+from coevolve.policies.base import Completion, ContinuousPolicy, Conversation
 from coevolve.policies.endpoint import Usage, base_url, check_ref, endpoint_host, endpoint_ref, is_plain
 from coevolve.policies.engines import EngineSettings
-from coevolve.records.episodes import Sampling, turn_messages
+from coevolve.records.episodes import PolicyRef, Sampling, turn_messages
 from coevolve.storage.jsonl import Journal
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
 
 LONGEST_PAUSE_SECONDS = 8.0
+#: The longest wait for a response before conversations whose environments have stepped can be submitted.
+POLL_SECONDS = 0.02
 #: What a request has in place of an empty message.
 EMPTY_ANSWER = "..."
 #: How servers say that a conversation exceeds the context: OpenAI's code and LiteLLM's class, then the words of vLLM,
@@ -56,7 +58,7 @@ def read_response(response: ChatCompletion, key: str) -> tuple[Completion, Usage
 
 
 def player(folder: Path | None, settings: EngineSettings) -> tuple[OpenAIPolicy, int]:
-    """The endpoint's model, for as many episodes as workers; `UserError` if a directory refers to another one."""
+    """The endpoint's model, for all workers; `UserError` if a directory refers to another one."""
     assert settings.endpoint is not None, "the engine `endpoint` is that of models with one"
     if folder:
         check_ref(folder, settings.endpoint.model)
@@ -64,7 +66,7 @@ def player(folder: Path | None, settings: EngineSettings) -> tuple[OpenAIPolicy,
     return OpenAIPolicy(settings.endpoint, context=settings.context, journal=journal), settings.workers
 
 
-class OpenAIPolicy:
+class OpenAIPolicy(ContinuousPolicy):
     """Sends the whole conversation to the endpoint's model each turn; completions have no token ids.
 
     A conversation does not fit if the endpoint rejects it as too long, or counts more than context - max_new_tokens
@@ -75,8 +77,9 @@ class OpenAIPolicy:
     def __init__(self, endpoint: EndpointConfig, *, context: int, journal: Journal[Usage]) -> None:
         import openai
 
-        self.ref = endpoint_ref(endpoint.model)
         self._endpoint, self._context = endpoint, context
+        self._threads = ThreadPoolExecutor(max_workers=endpoint.concurrency)
+        self._requests: dict[str, Future[Completion]] = {}
         self._journal, self._journal_lock = journal, threading.Lock()
         self._client = openai.OpenAI(
             api_key=_api_key(),
@@ -85,13 +88,26 @@ class OpenAIPolicy:
             max_retries=endpoint.retries,
         )
 
-    def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-        """The next action of each conversation, in order."""
-        with ThreadPoolExecutor(max_workers=self._endpoint.concurrency) as threads:
-            return list(threads.map(lambda conversation: self._complete(conversation, sampling), conversations))
+    @property
+    def ref(self) -> PolicyRef:
+        """The model's name, and a hash of it and of the endpoint's host."""
+        return endpoint_ref(self._endpoint.model)
+
+    def submit(self, conversations: Sequence[Conversation], sampling: Sampling) -> None:
+        """Queue a request for each conversation; `concurrency` of them are sent at a time."""
+        for conversation in conversations:
+            self._requests[conversation.key] = self._threads.submit(self._complete, conversation, sampling)
+
+    def poll(self) -> dict[str, Completion]:
+        """The completions whose responses have come, by episode."""
+        wait(self._requests.values(), POLL_SECONDS, FIRST_COMPLETED)
+        done = [key for key, request in self._requests.items() if request.done()]
+        return {key: self._requests.pop(key).result() for key in done}
 
     def forget(self, key: str) -> None:
-        """Does nothing: the endpoint keeps no conversations."""
+        """Cancel a request that has not been sent; the endpoint keeps no conversations."""
+        if request := self._requests.pop(key, None):
+            request.cancel()
 
     def _complete(self, conversation: Conversation, sampling: Sampling) -> Completion:
         import openai

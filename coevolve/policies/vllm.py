@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,32 +13,42 @@ from typing import Any
 import torch
 
 from coevolve import seeds
-from coevolve.chat.chat_template import Renderer
+from coevolve.chat.chat_template import Ids, Renderer
 from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError
 from coevolve.policies import loading
-from coevolve.policies.base import Completion, Conversation
+from coevolve.policies.admission import AdmissionQueue
+from coevolve.policies.base import Completion, ContinuousPolicy, Conversation
 from coevolve.policies.checkpoint import require_whole
-from coevolve.policies.context import ContextWindow
+from coevolve.policies.context import ContextWindow, common_prefix
 from coevolve.policies.engines import EngineSettings
 from coevolve.records.episodes import PolicyRef, Sampling
 from coevolve.storage import policy_dir
 
+_log = logging.getLogger(__name__)
 
-class VllmPolicy:
-    """Passes all conversations of a call to vLLM together; common prefixes are computed once, also between turns.
 
-    Input and output are token ids: vLLM's tokenizer, chat template and generation config are not used. Each completion
-    has its own seed, derived from the episode and the turn. The batch affects the last bits of the logits, and so
-    occasionally a token. The engine frees its memory when it is garbage-collected; a process can hold only one.
+class VllmPolicy(ContinuousPolicy):
+    """Passes conversations to vLLM as long as its cache holds them; each completion finishes on its own.
+
+    Common prefixes are computed once, also between turns. Input and output are token ids: vLLM's tokenizer, chat
+    template and generation config are not used. Each completion has its own seed, derived from the episode and the
+    turn. The batch affects the last bits of the logits, and so occasionally a token. The engine frees its memory when
+    it is garbage-collected; a process can hold only one.
     """
 
     def __init__(self, llm: Any, tokenizer: Any, ref: PolicyRef, *, context: int, long_prompt: LongPrompt) -> None:
-        self.ref = ref
-        self._llm = llm
+        self._ref = ref
+        self._llm, self._engine = llm, llm.llm_engine
         renderer = Renderer(tokenizer)
         self._window = ContextWindow(renderer, context, long_prompt)
         self._end_of_turn = renderer.end_of_turn
+        self._cache_tokens: int = self._engine.vllm_config.cache_config.kv_cache_size_tokens
+        self._queue = AdmissionQueue[dict[str, Any]](0)
+        self._first: Ids = ()
+        self._running: set[str] = set()
+        self._finished: dict[str, Completion] = {}
+        _log.info("KV cache of %d tokens", self._cache_tokens)
 
     @classmethod
     def load(cls, path: Path, settings: EngineSettings) -> VllmPolicy:
@@ -66,20 +77,43 @@ class VllmPolicy:
         tokenizer = loading.load_tokenizer(path)
         return cls(llm, tokenizer, ref, context=settings.context, long_prompt=settings.long_prompt)
 
-    def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-        """The next action of each conversation, in order."""
-        prompts = [self._window.prompt_ids(conversation, sampling.max_new_tokens) for conversation in conversations]
-        fitting = {i: ids for i, ids in enumerate(prompts) if ids is not None}
-        outputs = self._llm.generate(
-            [{"prompt_token_ids": list(ids)} for ids in fitting.values()],
-            [self._parameters(conversations[i], sampling) for i in fitting],
-            use_tqdm=False,
-        )
-        sampled = {i: tuple(output.outputs[0].token_ids) for i, output in zip(fitting, outputs, strict=True)}
-        return [self._window.completion(sampled.get(i)) for i in range(len(conversations))]
+    @property
+    def ref(self) -> PolicyRef:
+        """Name and hash of the weights."""
+        return self._ref
+
+    def submit(self, conversations: Sequence[Conversation], sampling: Sampling) -> None:
+        """Queue the next action of each conversation, until the cache has room for it."""
+        for conversation in conversations:
+            ids = self._window.prompt_ids(conversation, sampling.max_new_tokens)
+            if ids is None:
+                self._finished[conversation.key] = self._window.completion(None)
+                continue
+            prompt = _vllm().inputs.tokens_input(list(ids))
+            request = {"prompt": prompt, "params": self._parameters(conversation, sampling)}
+            if not self._first:  # the cache holds what prompts share with it once
+                self._first, self._queue = ids, AdmissionQueue(self._cache_tokens - len(ids))
+            unshared = len(ids) - common_prefix(self._first, ids)
+            self._queue.add(conversation.key, unshared + sampling.max_new_tokens, request)
+
+    def poll(self) -> dict[str, Completion]:
+        """One step of vLLM; the completions that ended with it."""
+        finished, self._finished = self._finished, {}
+        for key, request in self._queue.admit(idle=not self._running):
+            self._engine.add_request(key, **request)
+            self._running.add(key)
+        for output in self._engine.step() if self._running else ():
+            self._running.discard(output.request_id)
+            finished[output.request_id] = self._window.completion(tuple(output.outputs[0].token_ids))
+        return finished
 
     def forget(self, key: str) -> None:
-        """Does nothing: vLLM evicts the least recently used blocks of its cache."""
+        """Give the room of the episode `key` to others; vLLM evicts the least recently used blocks of its cache."""
+        self._queue.release(key)
+        self._finished.pop(key, None)
+        if key in self._running:
+            self._engine.abort_request([key])
+            self._running.discard(key)
 
     def _parameters(self, conversation: Conversation, sampling: Sampling) -> Any:
         return _vllm().SamplingParams(
@@ -90,11 +124,12 @@ class VllmPolicy:
             stop_token_ids=[self._end_of_turn],
             ignore_eos=True,  # only the end-of-turn token ends a turn
             detokenize=False,
+            output_kind=_vllm().sampling_params.RequestOutputKind.FINAL_ONLY,
         )
 
 
 def player(folder: Path, settings: EngineSettings) -> tuple[VllmPolicy, int]:
-    """The policy in a directory; it plays as many episodes at once as there are workers."""
+    """The policy in a directory, for all workers: those that its cache does not hold wait for their first action."""
     return VllmPolicy.load(folder, settings), settings.workers
 
 

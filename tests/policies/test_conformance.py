@@ -116,7 +116,7 @@ def test_the_seed_decides_what_is_sampled(engine):
 def test_every_turn_draws_anew(engine):
     """The same ids, read at turn 4 and at turn 8 of an episode, are continued in two ways."""
     seen = Turn(text="", action=None, observation="Nothing.", token_ids=(5, engine.renderer.end_of_turn))
-    earlier, later = (replace(opening(1), turns=(seen,) * turns) for turns in (4, 8))
+    earlier, later = (replace(opening(1), key=f"{turns}", turns=(seen,) * turns) for turns in (4, 8))
     limit = 20
     policy = engine.policy(context=limit + SAMPLED.max_new_tokens, long_prompt="cut_left")
     assert len({engine.renderer.conversation_ids(c.prompt, c.turns)[-limit:] for c in (earlier, later)}) == 1

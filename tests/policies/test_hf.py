@@ -10,7 +10,7 @@ from policies.talk import GREEDY, SAMPLED, after, opening, play, policy
 from templates.models import llama
 
 from coevolve.errors import UserError
-from coevolve.policies.kv_cache import common_prefix
+from coevolve.policies.context import common_prefix
 
 
 @pytest.fixture(scope="module")

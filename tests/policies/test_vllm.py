@@ -7,6 +7,8 @@ import weakref
 
 import pytest
 import torch
+from rollout.keydoor import KeyDoor, tasks
+from rollout.playing import content, play
 from templates.models import llama, tokenizer
 
 from coevolve.chat.prompts import prompt_messages
@@ -17,6 +19,7 @@ from coevolve.dag.rules import STAGES
 from coevolve.errors import UserError
 from coevolve.policies.base import Conversation
 from coevolve.policies.engines import EngineSettings
+from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.vllm import VllmPolicy
 from coevolve.records.episodes import Sampling, Turn
 from coevolve.storage import policy_dir
@@ -88,17 +91,19 @@ def test_the_engine_counts_in_the_digests_of_what_plays(root):
 
 def test_turns_and_episodes_share_what_was_read(here, saved, monkeypatch):
     policy = load(saved)
-    answers, generate = [], policy._llm.generate
+    answers, step = [], policy._engine.step
 
-    def watched(*arguments, **settings):
-        answers.extend(outputs := generate(*arguments, **settings))
+    def watched():
+        answers.extend(outputs := step())
         return outputs
 
-    monkeypatch.setattr(policy._llm, "generate", watched)
+    monkeypatch.setattr(policy._engine, "step", watched)
     first = policy.complete([conversation(0)], SAMPLED)[0]
     turn = Turn(text=first.text, action=None, observation="Nothing.", token_ids=first.token_ids)
     policy.complete([conversation(0, (turn,)), conversation(1)], SAMPLED)
-    opening, later, other = (answer.num_cached_tokens for answer in answers)
+    opening, later, other = (
+        answer.num_cached_tokens for answer in sorted(answers, key=lambda answer: answer.request_id)
+    )
     assert opening == 0 < min(later, other)  # whole blocks: of 128 tokens on a CPU
 
 
@@ -110,6 +115,31 @@ def test_hundreds_in_one_call_wait_for_each_other(here, saved):
     assert [policy.complete([many[number]], SAMPLED)[0] for number in (0, 150, 299)] == together[:300:150] + together[
         -1:
     ]
+
+
+def test_a_rollout_has_the_built_in_engines_episodes_and_its_requests_finish_on_their_own(here, saved, tmp_path):
+    """Greedily in float32, also if only a part of the conversations is held."""
+    policy, flights = load(saved), []
+    holding_few = VllmPolicy(policy._llm, tokenizer("tiny"), policy.ref, context=384, long_prompt="end")
+    holding_few._cache_tokens = 160
+    step = policy._engine.step
+
+    def watched():
+        flights.append((policy._engine.get_num_unfinished_requests(), len(ended := step())))
+        return ended
+
+    policy._engine.step = watched
+    built_in = TransformersPolicy.load(saved, slots=8, context=384, long_prompt="end", device="cpu")
+    games, sampling = tasks(24), Sampling(temperature=0.0, max_new_tokens=24)
+    episodes, most = [], []
+    for number, player in enumerate((built_in, policy, holding_few)):
+        flights.clear()
+        envs = [KeyDoor() for _ in range(8)]
+        episodes.append(content(play(tmp_path / f"{number}.jsonl", envs, games, player, sampling=sampling)))
+        most.append(max((running for running, _ in flights), default=0))
+        assert player is built_in or any(0 < ended < running for running, ended in flights)
+    assert episodes[0] == episodes[1] == episodes[2]
+    assert 1 < most[2] < most[1], most
 
 
 def test_an_engine_that_is_let_go_makes_room_for_the_next(here, saved):
@@ -124,6 +154,6 @@ def test_an_engine_that_is_let_go_makes_room_for_the_next(here, saved):
 
 
 def test_what_vllm_refuses_is_one_sentence(here, saved):
-    with pytest.raises(UserError, match="a key of `sampler`") as refused:
+    with pytest.raises(UserError, match="a key of the machine's `vllm`") as refused:
         load(saved, context=4096)
     assert "\n" not in str(refused.value)

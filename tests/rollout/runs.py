@@ -18,13 +18,16 @@ SAMPLES = 2
 
 
 def run(path, *, slots=8, delay=0.0, envs=5, **changes):
-    """`SAMPLES` episodes of each of `TASKS`, journal in `path`."""
+    """`SAMPLES` episodes of each of `TASKS`, journal in `path`; `wrap` changes the policy."""
     torch.set_num_threads(1)
+    wrap = changes.pop("wrap", lambda policy: policy)
     policy = TransformersPolicy(
         llama(), tokenizer("tiny"), changes.pop("ref", REF), slots=slots, context=384, long_prompt="end"
     )
     settings = {"samples": SAMPLES, "sampling": SAMPLING, "seed": 7, "retries": 1}
-    return play(path, [KeyDoor(delay) for _ in range(envs)], changes.pop("tasks", TASKS), policy, **settings | changes)
+    return play(
+        path, [KeyDoor(delay) for _ in range(envs)], changes.pop("tasks", TASKS), wrap(policy), **settings | changes
+    )
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def test_a_row_is_evaluated_with_its_example_and_says_what_it_cost(suite_file, s
 
 def test_what_was_paid_for_before_a_failure_is_kept_and_counted(suite_file, server):
     plan = Plan(load_suite(suite_file))
-    # The half of the workers that waits longest has ended its episodes by then, and others have begun.
+    # The first episodes have ended by then, and others have begun.
     server.faults.extend([lambda chat: False] * 30 + [refusing(401)])
     with pytest.raises(UserError, match="not accepted"):
         evaluated(plan)

@@ -29,7 +29,7 @@ class ExpertSource(SourceFile):
 
 
 class SciWorldConfig(EnvSection):
-    """ScienceWorld. `simplification`: the simulator's own string; `workers` episodes at once, sixteen to a JVM.
+    """ScienceWorld. `simplification`: the simulator's own string; sixteen of the `workers` share a JVM.
 
     `memory_mb` caps the heap of a JVM; one that is silent for `read_timeout` seconds has failed.
     """

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from coevolve import seeds
@@ -13,10 +13,10 @@ from coevolve.methods.task_evolution import prompts
 from coevolve.methods.task_evolution.exploration import ExplorationStart
 from coevolve.methods.task_evolution.records import Fragment, FragmentDropReason
 from coevolve.policies import engines
-from coevolve.policies.base import Completion, Conversation, Policy
+from coevolve.policies.base import Conversation, Policy
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.records.base import Record
-from coevolve.records.episodes import PolicyRef, Sampling, StopReason, Task, Trajectory, Turn
+from coevolve.records.episodes import StopReason, Task, Trajectory, Turn
 from coevolve.records.provenance import ExplorationNotes
 from coevolve.run.job import Job
 from coevolve.stages.parts import playing
@@ -43,29 +43,6 @@ class DraftReply(Record):
         if self.truncated:
             return FragmentDropReason.TRUNCATED
         return prompts.read_draft(self.text, actions) or FragmentDropReason.NO_QUERY
-
-
-@dataclass(frozen=True)
-class BoundedExplorer:
-    """A policy whose episodes end when `ended` returns True. Implements `coevolve.policies.base.Policy`."""
-
-    policy: Policy
-    ended: Callable[[Conversation], bool]
-
-    @property
-    def ref(self) -> PolicyRef:
-        """The reference of the policy."""
-        return self.policy.ref
-
-    def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
-        """The policy's completions; an ended conversation does not fit."""
-        running = [conversation for conversation in conversations if not self.ended(conversation)]
-        completions = iter(self.policy.complete(running, sampling) if running else [])
-        return [Completion("", fits=False) if self.ended(each) else next(completions) for each in conversations]
-
-    def forget(self, key: str) -> None:
-        """Free what the policy keeps of an episode."""
-        self.policy.forget(key)
 
 
 class TaskExploration:
@@ -147,12 +124,13 @@ class TaskExploration:
             self._synthesis.open_task(start.start, name, prompts.exploration_prompt(start.signal, start.actions))
             for name, start in self._starts.items()
         ]
-        player = BoundedExplorer(self._player, self._ended), min(self._workers, len(tasks))
+        player = self._player, min(self._workers, len(tasks))
 
         def prefixes(env: Env) -> list[list[Turn]]:
             return [self._repeated(task, env.parse) for task in tasks]
 
-        return playing.play_with(player, self._job, tasks, "explored", self._job.seed, self._sampling, 1, prefixes)
+        seed, sampling, ended = self._job.seed, self._sampling, self._ended
+        return playing.play_with(player, self._job, tasks, "explored", seed, sampling, 1, prefixes, ended)
 
     def _repeated(self, task: Task, parse: Callable[[str], str | None]) -> list[Turn]:
         """The turns that repeat a signal's actions."""

@@ -14,7 +14,7 @@ from coevolve.envs.base import Env
 from coevolve.envs.workers import environments
 from coevolve.errors import UserError
 from coevolve.policies import endpoint, engines
-from coevolve.policies.base import Policy
+from coevolve.policies.base import Conversation, Policy
 from coevolve.policies.endpoint import Usage
 from coevolve.policies.engines import EngineSettings
 from coevolve.records.episodes import Sampling, Task, Trajectory, Turn
@@ -52,7 +52,7 @@ def engine_settings(job: Job, episodes: int) -> EngineSettings:
 
 
 def load_player(job: Job, policy: Path | None, episodes: int) -> tuple[Policy, int]:
-    """The policy in a directory, and how many of `episodes` it plays at once: the workers, or what memory allows."""
+    """The policy in a directory, and the number of environments that it plays `episodes` in at once."""
     import torch
 
     torch.set_num_threads(job.threads)
@@ -84,10 +84,12 @@ def play_with(
     sampling: Sampling,
     samples: int,
     prefixes: Callable[[Env], Sequence[Sequence[Turn]] | None],
+    ended: Callable[[Conversation], bool] | None = None,
 ) -> list[Trajectory]:
     """Episodes of every task in task order; those that a killed run finished are read back from the journal `name`.
 
-    `player` comes with the number of episodes that it plays at once; `prefixes` gives the turns that they begin with.
+    `player` comes with the number of environments that it needs; `prefixes` gives the turns that episodes begin with,
+    and `ended` ends them.
     """
     policy, workers = player
     journal = jsonl.Journal(job.work / f"{name}.jsonl", Trajectory)
@@ -105,6 +107,7 @@ def play_with(
             journal=journal,
             prompt=prompt_builder(job),
             prefixes=prefixes(envs[0]),
+            ended=ended,
         )
 
 
