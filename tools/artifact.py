@@ -35,7 +35,8 @@ from tools import front_page
 ROOT = front_page.ROOT
 PAGE = ROOT / "docs/read/artifact.md"
 CLAIMS = ROOT / "configs/claims.yaml"
-CLUSTER = "h100"
+#: The machines of the suite `paper`, and of larger models.
+CLUSTER, LARGE = "h100", "h100_13b"
 #: Committed results with verdicts.
 JUDGED = tuple(sorted(path.parent.name for path in front_page.REFERENCE.glob("*/verdicts.json")))
 #: Methods whose differences are shown.
@@ -61,7 +62,8 @@ class Run:
     @classmethod
     def of(cls, profile: str, suite: str, machine: str, *targets: str, model: str = "", **settings: Any) -> Run:
         """The call of Snakemake for a suite whose settings are changed; `paper` is the profile's own suite."""
-        config = [f"suite={suite}"] * (suite != "paper") + [f"{key}={_flow(value)}" for key, value in settings.items()]
+        config = [f"suite={suite}"] * (suite != "paper") + [f"machine={machine}"] * (machine == LARGE)
+        config += [f"{key}={_flow(value)}" for key, value in settings.items()]
         goals = ["--", *targets] if targets else []
         command = shlex.join(["snakemake", "--profile", profile, *["--config"] * bool(config), *config, *goals])
         return cls(command, (suite,), (machine,), settings, targets, model)
@@ -97,10 +99,8 @@ def _flow(value: Any) -> str:
 OTHER_MODELS = {
     "GPT-4": Run.of("slurm", "in_context", CLUSTER, "method_gpt4", **SEEDS),
     "GPT-3.5-Turbo": Run.of("slurm", "in_context", CLUSTER, "method_gpt35", **SEEDS),
-    "Llama-2-13B-Chat": Run.of(
-        "slurm", "base_models", CLUSTER, "ablation_base_models", **SEEDS, model="llama2-13b-chat"
-    ),
-    "Qwen3-4B": Run.of("slurm", "base_models", CLUSTER, "ablation_base_models", **SEEDS, model="qwen3-4b"),
+    "Llama-2-13B-Chat": Run.of("slurm", "base_models", LARGE, "ablation_base_models", **SEEDS, model="llama2-13b-chat"),
+    "Qwen3-4B": Run.of("slurm", "base_models", LARGE, "ablation_base_models", **SEEDS, model="qwen3-4b"),
 }
 #: Runs on one computer, each with the name of its committed result, if there is one.
 SMALL_RUNS = (
@@ -187,9 +187,11 @@ def blocks(claims: paper.Claims) -> dict[str, str]:
     numbers = {run: f"R{number}" for number, run in enumerate(dict.fromkeys(runs.values()), 1)}
     judged = [_claim(name, claim, numbers[runs[name]]) for name, claim in claims.by_name().items()]
     return {
-        "small": _table("command, machine, measured, estimated, disk, expected output", _small()),
+        "small": _table("command, machine, measured, estimated, disk that stays, expected output", _small()),
         "whole": _planned(_commands(WHOLE)),
-        "runs": _table("run, command and the command that judges, jobs, time, GPU-hours, disk", _runs(numbers)),
+        "runs": _table(
+            "run, command and the command that judges, jobs, time, GPU-hours, disk that stays", _runs(numbers)
+        ),
         "claims": _table("claim, the paper, expected, run, verdict", judged),
         "verdicts": _summaries(),
     }

@@ -10,6 +10,7 @@ import lzma
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from coevolve.dag.plan import JobKey, Plan
 from coevolve.dag.targets import targets
 from coevolve.export.suite_export import JOBS
 from coevolve.follow import estimates
+from coevolve.follow.disk import disk
 from coevolve.report import costs, loop
 from coevolve.report.costs import Line
 from coevolve.report.labels import ReportLabels
@@ -94,15 +96,17 @@ def _times() -> str:
 def planned(suite: Suite, name: str, goals: Sequence[str] = (), env: str = "") -> tuple[Line, ...]:
     """The estimated cost of a suite's targets (a full run without them), and at the fast and slow end of a machine.
 
-    `env`: only the jobs of this environment, and those of none.
+    The size is what stays on disk, with what is downloaded. `env`: only the jobs of this environment, and of none.
     """
     machine = load_machine(name)
     plan = Plan(suite, shards=machine.shards)
     known = {target.name: target.files for target in targets(plan)}
-    jobs = plan.jobs([path for goal in goals for path in known[goal]])
+    jobs = list(plan.jobs([path for goal in goals for path in known[goal]]))
     chosen = [job for job in jobs if not env or job[1].get("env", env) == env]
+    needed = disk(plan, machine, [path for job in chosen for path in plan.files(*job)])
     paces = (machine, *costs.paced(machine))
-    return tuple(costs.lines(("", estimates.cost(plan, each, *job)) for job in chosen)[-1] for each in paces)
+    sums = (costs.lines(("", estimates.cost(plan, each, *job)) for job in chosen)[-1] for each in paces)
+    return tuple(replace(line, gigabytes=(needed.kept + needed.downloads) / 1e9) for line in sums)
 
 
 def read_lines(folder: str, name: str) -> list[dict[str, Any]]:

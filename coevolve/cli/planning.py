@@ -38,7 +38,7 @@ def print_plan(options: argparse.Namespace) -> int:
     from coevolve.config.loading import load_suite, machine_file
     from coevolve.dag.machine import load_machine
     from coevolve.dag.plan import Plan
-    from coevolve.follow import estimates
+    from coevolve.follow import disk, estimates
     from coevolve.report import costs
     from coevolve.report.labels import words
 
@@ -61,6 +61,9 @@ def print_plan(options: argparse.Namespace) -> int:
         show("Memory of a GPU in a training with sequences of the whole context, computed:")
         for (model, stage), bytes_ in memory.items():
             show(f"  {suite.models[model].label}, {words(stage)}: {bytes_ / 1e9:.0f} GB")
+    show(f"\n{disk.disk(plan, machine)}")
+    if starts := estimates.starts(plan, machine):
+        show(starts)
     return 0
 
 

@@ -33,10 +33,12 @@ class ResourceLimits(Strict):
 
 
 class Shards(Strict):
-    """The number of jobs that one rollout, and one evaluation, is divided into."""
+    """The number of jobs that one rollout, and one evaluation, is divided into: of all environments, or of each by its
+    name, where those without an entry are not divided.
+    """
 
-    rollout: Positive
-    evaluate: Positive
+    rollout: Positive | dict[str, Positive]
+    evaluate: Positive | dict[str, Positive]
 
 
 class VllmDevices(Strict):
@@ -65,8 +67,9 @@ class CostConstants(Strict):
     and `writing`: factors on `flops` of training, prefill and decode, fitted or chosen; above 1 where large matrices
     run faster than the benchmark that gave `flops`. `reading` and `writing` are those of the built-in engine,
     `vllm_reading` and `vllm_writing` vLLM's (None: the same). `startup_seconds`: the time of a job before its first
-    step. `turn_scale` multiplies the environments' own `expected.turn_seconds`. `slow` and `fast`: constants at the
-    ends of a range, which give hours as one.
+    step; `reading_weights_seconds`: the part of it in which a training reads its policy from the disk that nodes share.
+    `turn_scale` multiplies the environments' own `expected.turn_seconds`. `slow` and `fast`: constants at the ends of a
+    range, which give hours as one.
     """
 
     flops: Rate
@@ -76,6 +79,7 @@ class CostConstants(Strict):
     vllm_reading: Rate | None = None
     vllm_writing: Rate | None = None
     startup_seconds: Rate
+    reading_weights_seconds: Annotated[float, Field(ge=0.0)] = 0.0
     turn_scale: Rate = 1.0
     slow: dict[CostConstant, Rate] = Field(default={})
     fast: dict[CostConstant, Rate] = Field(default={})
@@ -87,6 +91,7 @@ class Machine(Strict):
     `gpu`: the GPU type, by its name in Slurm. `extra`: additional options for sbatch. `launch`: accelerate's config for
     stages with several processes. `fork_jobs`: jobs with a model are forked from one process that has imported torch
     (`coevolve.run.job_server`), for machines where all jobs run on the computer that Snakemake runs on.
+    `prune_weights`: a policy's weights are deleted after their last use (`coevolve.follow.pruning`).
     """
 
     label: str
@@ -100,6 +105,7 @@ class Machine(Strict):
     shards: Shards
     launch: str | None
     fork_jobs: bool = False
+    prune_weights: bool = False
     vllm: VllmDevices = VLLM_DEVICES
     stages: dict[str, JobResources]
     costs: CostConstants

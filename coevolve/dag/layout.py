@@ -5,7 +5,7 @@ A result lies at `results/<suite>/<model>/<env>/<branch>/<kind>/...`. A *branch*
 or `coevolve/seed0/iter2`; with `pretrain.per_seed` also `untrained/seed0` and `pretrained/seed0`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -15,7 +15,7 @@ from coevolve.config.derived.recipes import has_pool, learns_from_pairs
 from coevolve.config.machine import VLLM_DEVICES, Shards, VllmDevices
 from coevolve.config.sections import Recipe
 from coevolve.config.suite import Suite
-from coevolve.dag.branch import AgentName, Branch
+from coevolve.dag.branch import AgentName, Branch, agent_of
 from coevolve.records.evaluation import EvaluationKey, ExplorationKey, SummaryKey
 
 UNDIVIDED = Shards(rollout=1, evaluate=1)
@@ -105,6 +105,13 @@ class Layout:
         method, recipe = branch.method, self.recipe(branch.method)
         explores_after = branch.iteration < self.iterations(env, method) or recipe.failure_agent_first
         return [name for name in recipe.agents if self.trains(method, name) and (name == "target" or explores_after)]
+
+    def is_last(self, wildcards: Mapping[str, str]) -> bool:
+        """Whether a job belongs to the target after the last iteration of its row, which no iteration trains on."""
+        branch = Branch.parse(wildcards.get("branch", ""))
+        if not branch.iteration or agent_of(wildcards) != "target":
+            return False
+        return branch.iteration >= self.iterations(wildcards["env"], branch.method)
 
     def rollouts(self, model: str, env: str, branch: Branch) -> dict[str, str]:
         """Episodes that each exploring agent brings to an iteration; those of the base policies are shared."""

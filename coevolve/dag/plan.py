@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coevolve.config.derived.methods import for_method
+from coevolve.config.derived.sizes import parts
 from coevolve.config.kinds import has_module, module_name
 from coevolve.config.machine import Shards
+from coevolve.config.names import ComputeDtype
 from coevolve.config.restriction import as_dict, digest, restrict
 from coevolve.config.suite import Suite
 from coevolve.dag.branch import Branch, agent_of
@@ -24,6 +26,7 @@ from coevolve.policies.engines import engine_module
 from coevolve.records.provenance import Provenance, Workload
 from coevolve.storage import code_digest
 from coevolve.storage.files import PROVENANCE
+from coevolve.storage.policy_dir import REF_NAME
 
 #: A stage, and the wildcards of one of its jobs.
 JobKey = tuple[str, dict[str, str]]
@@ -130,6 +133,16 @@ class Plan(Layout):
         plays = STAGES[stage].plays
         return plays(self.restricted(stage, wildcards), wildcards["model"]) if plays else None
 
+    def policies_read(self, stage: str, wildcards: Wildcards) -> list[str]:
+        """The `policy.json` of each policy whose weights a job reads."""
+        read = files_of(STAGES[stage].inputs(self, wildcards))
+        return [path for path in dict.fromkeys(read) if Path(path).name == REF_NAME]
+
+    def keeps_weights(self, policy: str) -> bool:
+        """Whether a policy, named by its `policy.json`, keeps its weights: a base policy, and the last of a row."""
+        maker = self.maker(policy)
+        return maker is None or not Branch.parse(maker[1]["branch"]).iteration or self.is_last(maker[1])
+
     def changed_since(self, record: Provenance) -> list[str]:
         """What changed since the provenance was written: `settings` (or the suite has no such job), `code`, or both."""
         stage, wildcards = record.stage, record.wildcards
@@ -156,14 +169,22 @@ class Plan(Layout):
         names |= {"ablations": wildcards.get("ablation"), "recipes": method}
         entries = {key: name for key, name in names.items() if name is not None}
         suite = for_method(self.suite, method, agent_of(wildcards)) if method else self.suite
+        if not self.final_dtype(stage, wildcards):
+            models = {name: model.model_copy(update={"final_dtype": None}) for name, model in suite.models.items()}
+            suite = suite.model_copy(update={"models": models})
         unread = {"evaluation"} if wildcards.get("whole", "eval") != "eval" else set()
         unread |= {"sampler"} if "model" in wildcards and self.suite.models[wildcards["model"]].endpoint else set()
         return restrict(suite, [key for key in STAGES[stage].reads if key not in unread], entries)
 
+    def final_dtype(self, stage: str, wildcards: Wildcards) -> ComputeDtype:
+        """The type of the weights that a job writes, if it makes the last target of a row and the model names one."""
+        is_last = REF_NAME in STAGES[stage].files and self.is_last(wildcards)
+        return self.suite.models[wildcards["model"]].final_dtype if is_last else None
+
     def workload(self, stage: str, wildcards: Wildcards) -> Workload:
         """Estimated work of a job; a job that joins parts has none."""
-        gathers = getattr(self.shards, stage, 1) > 1
-        return Workload() if gathers else STAGES[stage].workload(self, wildcards)
+        joins = parts(self.shards, stage, wildcards.get("env", "")) is not None
+        return Workload() if joins else STAGES[stage].workload(self, wildcards)
 
     def jobs(self, targets: Sequence[str] = ()) -> Iterator[JobKey]:
         """Every (stage, wildcards) that `targets` (a full run's) need, each once, consumers before producers."""

@@ -26,6 +26,7 @@ from coevolve.dag.plan import Plan
 from coevolve.envs.registry import Doctor, optional
 from coevolve.errors import UserError
 from coevolve.follow import estimates, slurm, stale
+from coevolve.follow.disk import disk as disk_of_run
 from coevolve.run import required_files
 
 LOCK = Path("requirements.lock")
@@ -96,13 +97,15 @@ class RunSetup:
     def gigabytes(self) -> float:
         """The estimated size of the results that do not exist yet, in GB (1e9 bytes), and at least `MINIMUM_GB`.
 
+        With pruned weights it is at most what a run on one node holds at any time.
         An environment without `expected` has no estimate.
         """
         if self.suite and self.machine:
             plan = Plan(self.suite, shards=self.machine.shards)
             with contextlib.suppress(UserError):
                 costs = [estimates.cost(plan, self.machine, *job) for job in plan.jobs()]
-                return max(sum(cost.bytes for cost in costs if cost.measured is None) / 1e9, MINIMUM_GB)
+                missing = sum(cost.bytes for cost in costs if cost.measured is None)
+                return max(min(missing, disk_of_run(plan, self.machine).peak) / 1e9, MINIMUM_GB)
         return MINIMUM_GB
 
     @property

@@ -11,8 +11,10 @@ from coevolve.config.machine import Machine
 from coevolve.config.suite import Suite
 from coevolve.dag.branch import Branch
 from coevolve.dag.plan import Plan
+from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import Wildcards
-from coevolve.report.costs import Cost, estimate
+from coevolve.report.costs import BYTES_A_WEIGHT, Cost, estimate
+from coevolve.report.number_text import readable
 from coevolve.storage import provenance
 from coevolve.train.recompute import RECOMPUTE_ABOVE
 
@@ -35,7 +37,9 @@ def cost(plan: Plan, machine: Machine, stage: str, wildcards: Wildcards) -> Cost
     """The estimated cost of a job, with the measured seconds if it is done."""
     weights = parameter_count(plan.suite.models[wildcards["model"]]) if "model" in wildcards else 0.0
     record = _record(plan, stage, wildcards)
-    estimated = estimate(plan.workload(stage, wildcards), weights, machine, stage, plan.engine(stage, wildcards))
+    bytes_a_weight = 2 if plan.final_dtype(stage, wildcards) == "bfloat16" else BYTES_A_WEIGHT
+    work, engine = plan.workload(stage, wildcards), plan.engine(stage, wildcards)
+    estimated = estimate(work, weights, machine, stage, engine, bytes_a_weight)
     took, cpu = record.get("seconds"), record.get("cpu_seconds")
     return replace(estimated, measured=took, measured_cpu=cpu, reused="reused_from" in record)
 
@@ -54,6 +58,26 @@ def memory(plan: Plan, machine: Machine) -> dict[tuple[str, str], float]:
         if model.lora is None and launch in STATES and parameters > RECOMPUTE_ABOVE:
             memory_of[name, stage] = training_memory(parameters, tokens, launch, resources.processes)
     return memory_of
+
+
+def starts(plan: Plan, machine: Machine) -> str:
+    """How many of a full run's GPU-hours are starts of jobs, and what would shorten those of trainings; "" for none."""
+    all_starts = trainings = second = 0.0
+    for stage, wildcards in plan.jobs():
+        needs = job_resources(machine, stage)
+        hours = machine.costs.startup_seconds * needs.gpus * needs.nodes * plan.workload(stage, wildcards).starts / 3600
+        all_starts += hours
+        if STAGES[stage].launchable:
+            trainings += hours
+            second += hours * (wildcards.get("agent") == "failure")  # each beside one of the target's
+    if not trainings:
+        return ""
+    reading = trainings * machine.costs.reading_weights_seconds / machine.costs.startup_seconds
+    return (
+        f"Starts: {readable(all_starts)} GPU-hours, {readable(trainings)} of them of trainings. Not done: weights that"
+        f" are read once a node and kept in its memory would save up to {readable(reading)}, both agents' trainings in"
+        f" one process up to {readable(second)}."
+    )
 
 
 def measured(plan: Plan, stage: str, wildcards: Wildcards, clock: str = "seconds") -> float | None:

@@ -23,6 +23,7 @@ from coevolve.dag.targets import targets
 from coevolve.errors import suggestion
 from coevolve.follow import estimates, job_text
 from coevolve.follow.forecast import Forecast, JobId, job_id
+from coevolve.follow.pruning import Pruning
 from coevolve.follow.run_record import RunRecord
 
 NOTHING = "Nothing to be done"
@@ -42,14 +43,15 @@ class RunLog:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._forecast: Forecast | None = None
+        self._pruning: Pruning | None = None
         self._jobs: dict[int, JobKey] = {}
         self._started: dict[JobId, float] = {}
         self._failed: dict[JobId, str] = {}
         self._todo: set[JobId] = set()
         self._total, self._cluster, self._begun = 0, False, 0.0
 
-    def begin(self, record: RunRecord) -> None:
-        """Take the jobs of the run, and print how many there are."""
+    def begin(self, record: RunRecord, pruning: Pruning | None = None) -> None:
+        """Take the jobs of the run, and print how many there are; prune what none of them reads."""
         todo = [record.jobs[number] for number in record.todo]
         machine = load_machine(record.machine)
         self._forecast = Forecast.of(self._plan, machine, todo, record.slots, cluster=record.cluster)
@@ -59,6 +61,13 @@ class RunLog:
             left = job_text.about(self._forecast.whole)
             done = f", {self._total - len(todo)} are done" if len(todo) < self._total else ""
             _write(f"Suite {self._plan.suite.suite}: {self._total} jobs{done}; {left} left.")
+        self._pruning = pruning
+        self.prune()
+
+    def prune(self) -> None:
+        """Prune all policies that no job will read, with a line for each."""
+        for line in self._pruning.sweep() if self._pruning else ():
+            _write(line)
 
     def receive(self, record: logging.LogRecord) -> None:
         """Write the part of one record that a user needs."""
@@ -88,6 +97,8 @@ class RunLog:
         source = estimates.reused_from(self._plan, *job)
         took = f"reused from {source}" if source else job_text.clock(seconds)
         _write(f"{label}  {took}  [{self._progress()}]")
+        for line in self._pruning.after(job) if self._pruning else ():
+            _write(line)
 
     def _progress(self) -> str:
         """Done and all jobs, and the estimated time to the end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import sys
 import time
@@ -62,6 +63,12 @@ class RunRecord(Record):
             jobs=[(job.rule.name, dict(job.wildcards_dict)) for job in jobs],
             todo=[number for number, job in enumerate(jobs) if job in todo],
         )
+
+    @property
+    def options(self) -> str:
+        """The command without targets and without a restriction to some rules."""
+        words = itertools.takewhile(lambda word: word != "--", shlex.split(self.command))
+        return shlex.join(without([*words], [], ["-U", "--until", "--allowed-rules"]))
 
     def write(self, home: str) -> None:
         """Write the record to the folder of the suite's results."""

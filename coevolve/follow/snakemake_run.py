@@ -21,9 +21,11 @@ from coevolve.dag.stage import files_by_name
 from coevolve.envs import registry
 from coevolve.errors import UserError
 from coevolve.follow import slurm
+from coevolve.follow.pruning import Pruning, require_weights
 from coevolve.follow.run_log import RunLog, end_message
 from coevolve.follow.run_record import RunRecord
 from coevolve.run.job_server import JobServer
+from coevolve.storage import policy_dir
 from coevolve.storage.files import write_json
 from coevolve.storage.locks import ProcessLock
 
@@ -106,8 +108,13 @@ class SnakemakeRun:
         jobs = [job for job in dag.jobs if job.rule.name in STAGES]
         write_json(self._planned_file, {self._folder(job): job.params.fingerprint for job in jobs})
         record = RunRecord.of(self._workflow, jobs, self._machine_file, self._overrides)
+        todo = [record.jobs[number] for number in record.todo]
+        require_weights(self.plan, todo, record.options)
         record.write(self.plan.home)
-        self._log.begin(record)
+        # A run that makes policies again, for another run that will read them, deletes none.
+        made_again = all(policy_dir.REF_NAME in map(os.path.basename, job.output) for job in dag.targetjobs)
+        prunes = self.machine.prune_weights and not made_again
+        self._log.begin(record, Pruning.of(self.plan, record.jobs, todo, record.options) if prunes else None)
         if self.machine.fork_jobs and not self._contained and self._same_python:
             stages = [name for name, stage in STAGES.items() if stage.image in ("train", "sample")]
             self._server = JobServer(stages, {**self._offline, "OMP_NUM_THREADS": "1"})
@@ -117,6 +124,7 @@ class SnakemakeRun:
         if self._server:
             self._server.stop()
             self._server = None
+        self._log.prune()
         if not successful:
             return None
         made = [str(path) for job in self._workflow.dag.targetjobs for path in (job.output or job.input)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import fcntl
 import graphlib
-import itertools
 import shlex
 import time
 from collections import Counter
@@ -25,9 +24,9 @@ from coevolve.dag.stage import files_of
 from coevolve.export import suite_evidence
 from coevolve.follow import job_text
 from coevolve.follow.forecast import Forecast, JobId, job_id, producers
-from coevolve.follow.run_record import RunRecord, without
+from coevolve.follow.run_record import RunRecord
 from coevolve.records.provenance import Provenance
-from coevolve.storage import files, provenance
+from coevolve.storage import files, provenance, pruned
 
 #: Seconds that a job may take from its start to its lock.
 START_SECONDS = 60.0
@@ -200,10 +199,7 @@ class SuiteState:
         """The command of the last run; without one, the command with a placeholder for the profile."""
         if not self.record:
             return f"snakemake --profile PROFILE --config suite={shlex.quote(self.name)}"
-        if not without_targets:
-            return self.record.command
-        options = itertools.takewhile(lambda word: word != "--", shlex.split(self.record.command))
-        return shlex.join(without([*options], [], ["-U", "--until", "--allowed-rules"]))
+        return self.record.options if without_targets else self.record.command
 
     def seconds_left(self, machine: Machine, record: RunRecord, states: Mapping[JobId, JobStatus]) -> float:
         """Estimated wall seconds until the requested jobs of the last run, `record`, are done that can be."""
@@ -275,13 +271,14 @@ def _is_locked(path: Path) -> bool:
 def _changed_file(folder: Path, record: Provenance, *, is_part: bool) -> str:
     """The first file of a result that is missing, or newer than the provenance and with another hash; empty if none.
 
-    With `is_part` files may be missing.
+    With `is_part` files may be missing; so may the pruned weights of a policy.
     """
     written = (folder / provenance.NAME).stat().st_mtime
+    pruned_files = pruned.deleted(folder)
     for name, sha256 in record.outputs.items():
         path = folder / name
         if not path.exists():
-            if is_part:
+            if is_part or name in pruned_files:
                 continue
             return f"{path}: the file was deleted"
         if _is_other(path, sha256, written):

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
 #: Floating-point operations per weight and token of a training step, and of a forward pass.
 TRAIN, FORWARD = 6.0, 2.0
-#: Policies are kept in float32; a token takes about this many bytes: its id and text in JSON, or its id and log-prob.
+#: Policies are kept in float32 (a row's last as `models.*.final_dtype` says); a token takes about this many bytes:
+#: its id and text in JSON, or its id and log-prob.
 BYTES_A_WEIGHT, BYTES_A_TOKEN = 4, 12
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of wall time, hours of GPUs held, bytes left on disk.
+    """Seconds of wall time, hours of GPUs held, bytes written to disk, and those of them that are a policy's weights.
 
     `measured`: seconds that the job took; `measured_cpu`: on the CPU, None if unknown. `reused`: for another suite.
     """
@@ -39,6 +40,7 @@ class Cost:
     seconds: float
     gpu_hours: float
     bytes: float
+    weights: float = 0.0
     measured: float | None = None
     measured_cpu: float | None = None
     reused: bool = False
@@ -64,7 +66,14 @@ class Line:
     done_cpu_hours: float | None = None
 
 
-def estimate(work: Workload, weights: float, machine: Machine, stage: str, engine: str | None) -> Cost:
+def estimate(
+    work: Workload,
+    weights: float,
+    machine: Machine,
+    stage: str,
+    engine: str | None,
+    bytes_a_weight: int = BYTES_A_WEIGHT,
+) -> Cost:
     """The estimated cost of a job of `stage` on a machine; `weights`: parameters of its model.
 
     `engine`: what plays, as in a suite's `sampler` (None: the built-in engine).
@@ -78,8 +87,8 @@ def estimate(work: Workload, weights: float, machine: Machine, stage: str, engin
     seconds += FORWARD * weights * work.read / (devices * reading)
     seconds += FORWARD * weights * work.write / (devices * writing)
     seconds += work.turn_seconds * constants.turn_scale
-    kept = weights * BYTES_A_WEIGHT * work.keeps_weights + work.kept * BYTES_A_TOKEN
-    return Cost(seconds, seconds * needs.gpus * needs.nodes / 3600, kept)
+    kept = weights * bytes_a_weight * work.keeps_weights
+    return Cost(seconds, seconds * needs.gpus * needs.nodes / 3600, kept + work.kept * BYTES_A_TOKEN, kept)
 
 
 def lines(named: Iterable[tuple[str, Cost]]) -> list[Line]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from coevolve.records.base import Record
 from coevolve.records.provenance import Provenance
-from coevolve.storage import files, provenance
+from coevolve.storage import files, provenance, pruned
 from coevolve.storage.provenance import NAME
 
 #: Whether a job of the suite makes a file and leaves a provenance beside it.
@@ -67,8 +67,11 @@ def walk(folder: str, read_files: Iterable[str], is_made: IsMade) -> Chain:
             continue
         record = read(current)
         inputs = tuple(Input(path=path, sha256=sha, made_by=_maker(path)) for path, sha in record.inputs.items())
+        pruned_files = pruned.deleted(Path(current))
         results[current] = Result(folder=current, provenance=record, inputs=inputs)
         for name, sha256 in record.outputs.items():
+            if name in pruned_files and not Path(current, name).exists():
+                continue
             files.check(f"{current}/{name}", sha256, f"`{record.stage}` wrote")
         files.check_inputs(current, record.inputs)
         waiting += [each.made_by for each in reversed(inputs) if each.made_by]

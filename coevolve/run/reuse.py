@@ -14,7 +14,7 @@ from coevolve.errors import UserError
 from coevolve.methods.task_evolution.records import Fragment
 from coevolve.policies.endpoint import endpoint_ref
 from coevolve.records.provenance import Provenance
-from coevolve.storage import files, folders, jsonl, policy_dir, provenance
+from coevolve.storage import files, folders, jsonl, policy_dir, provenance, pruned
 
 log = logging.getLogger(__name__)
 _COMPARED = ("stage", "wildcards", "config_digest", "code_digest", "protocol", "seeds")
@@ -48,7 +48,7 @@ def _candidates(record: Mapping[str, Any], out: Path) -> Iterator[tuple[Path, Pr
         if other == home:
             continue
         made = provenance.if_valid(other / result / provenance.NAME)
-        if made is None:
+        if made is None or pruned.read(other / result):
             continue
         equal = all(getattr(made, name) == record[name] for name in _COMPARED)
         if equal and _below(other, made.inputs) == inputs:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from coevolve.errors import UserError
 from coevolve.records.episodes import PolicyRef
-from coevolve.storage import files
+from coevolve.storage import files, pruned
 
 WEIGHTS = "*.safetensors"
 #: Files that training does not change.
@@ -77,5 +77,7 @@ def digest(path: Path) -> str:
 
 def require_weights(path: Path) -> None:
     """Raise `UserError` unless the directory has weights."""
+    if mark := pruned.read(path):
+        raise UserError(f"{path}: its weights were deleted after their last use; `{mark.remake}` makes them again.")
     if not any(path.glob(WEIGHTS)):
         raise UserError(f"{path}: policy directory without weights; put model.safetensors there or rerun its stage.")

@@ -30,6 +30,7 @@ class TrainingRun:
 
     `work` holds checkpoints: a killed training that is started again resumes there. `context` is the longest sequence
     in tokens, None: the context of the model. `dtype`: that of the passes (:func:`loading.compute_dtype`).
+    `saved_dtype`: that of the weights in `out`, None: float32.
     """
 
     start: Path
@@ -39,6 +40,7 @@ class TrainingRun:
     lora: LoraConfig | None = None
     context: int | None = None
     dtype: str | None = None
+    saved_dtype: str | None = None
 
     @property
     def longest(self) -> int:
@@ -173,7 +175,7 @@ def write(trainer: Any, run: TrainingRun, before: PolicyRef, stage: str, prefix:
         model = model.merge_and_unload()
     else:
         model.load_state_dict(state)
-    model.save_pretrained(run.out)
+    model.to(loading.compute_dtype(run.saved_dtype or "float32")).save_pretrained(run.out)
     for file in (file for pattern in UNTRAINED for file in run.start.glob(pattern)):
         files.write_bytes(run.out / file.name, file.read_bytes())
     policy_dir.seal(run.out, name=f"{before.name}+{stage}", base=before.base or before.name, revision=before.revision)

@@ -70,7 +70,7 @@ def test_bash_completes_commands_stages_options_and_suites(coevolve):
     assert completed(script, "coevolve", "stage", "sft", "--o") == ["--on", "--out"]
     suites = sorted(path.stem for path in CONFIGS.glob("suites/**/smo*.yaml"))
     assert len(suites) > 2 and completed(script, "coevolve", "plan", "--suite", "smo") == suites
-    assert completed(script, "coevolve", "plan", "--suite", "smoke", "--machine", "h") == ["h100"]
+    assert completed(script, "coevolve", "plan", "--suite", "smoke", "--machine", "h") == ["h100", "h100_13b"]
 
 
 def test_zsh_reads_the_completion_script(coevolve):

@@ -1,4 +1,5 @@
 import re
+from collections import Counter
 
 import pytest
 import yaml
@@ -20,11 +21,11 @@ from coevolve.stages.shard import part
 def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root):
     machine = load_machine("h100")
     asked = snakemake_resources(machine, "train")
-    assert asked["gpu"] == asked["processes"] == 8 and asked["gpu_model"] == "h100"
+    assert asked["gpu"] == asked["processes"] == 4 and asked["gpu_model"] == "h100"
     assert "gpu" not in snakemake_resources(machine, "pairs")
     for name in ("mem_mb", "runtime"):
         assert asked[name](None, 2) == 2 * asked[name](None, 1)
-    assert asked["mem_mb"](None, 3) == 1000 * machine.most.memory_gb < 3 * asked["mem_mb"](None, 1), "a node's memory"
+    assert asked["mem_mb"](None, 5) == 1000 * machine.most.memory_gb < 5 * asked["mem_mb"](None, 1), "a node's memory"
 
 
 DEFAULT = {"cpus": 1, "memory_gb": 1, "minutes": 1}
@@ -90,6 +91,10 @@ def test_a_divided_rollout_has_the_seeds_and_files_of_a_whole_one(root):
     assert divided.outputs("rollout") == whole.outputs("rollout")
     counts = [[stage for stage, _ in plan.jobs()] for plan in (whole, divided)]
     assert counts[1].count("shard") == 3 * counts[0].count("rollout") + 2 * counts[0].count("evaluate")
+    of_one = Plan(suite, shards=Shards(rollout={"sciworld": 3}, evaluate=1))
+    parts = Counter(on["env"] for stage, on in of_one.jobs() if stage == "shard")
+    alone = Counter(on["env"] for stage, on in of_one.jobs() if stage == "rollout")
+    assert parts == {env: count * (3 if env == "sciworld" else 1) for env, count in alone.items()}, "each is joined"
     wildcards = {"model": "tiny", "env": "sciworld", "branch": "coevolve/seed0/iter1"}
     played = divided.inputs("shard", {**wildcards, "whole": "eval", "part": "1of2"})
     assert played == whole.inputs("evaluate", wildcards)

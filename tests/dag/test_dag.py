@@ -239,6 +239,51 @@ def test_status_gives_the_command_that_makes_a_deleted_result_again(finished):
     assert weights.read_bytes() == trained and status(finished)[0] == 0
 
 
+def test_pruned_weights_are_needed_by_an_edited_evaluation_alone(finished, tmp_path):
+    """The run whose evaluation is the last to read a policy deletes its weights; bases and last targets keep theirs.
+
+    Then nothing is left to do, and `status` and `why` miss nothing. After an edit of the evaluation the run names the
+    command that makes the weights again; with it, the evaluations run again and nothing else.
+    """
+    repo = Path(shutil.copytree(finished, tmp_path / "pruned", symlinks=True))
+    (repo / "configs/machines/pruning.yaml").write_text("extends: cpu.yaml\nprune_weights: true\n")
+    command, before = [*SNAKEMAKE, "machine=pruning"], results(repo)
+    policies = [f"results/nano/tiny/sciworld/{name}/seed0/iter1/policy/target" for name in ("coevolve", "eto")]
+    evaluations = [policy.replace("policy/target", "eval") for policy in policies]
+    targets = ["--", *(f"{folder}/records.jsonl" for folder in evaluations)]
+    shutil.rmtree(repo / evaluations[1])
+    trained = [(repo / policy / "model.safetensors").read_bytes() for policy in policies]
+    done = snakemake(repo, command=command)
+    assert done.returncode == 0, done.stderr[-4000:]
+    evaluated = done.stderr.index("ETO · seed 0 · iteration 1 · evaluate  ")
+    assert done.stderr.index("ETO · seed 0 · iteration 1 · train target  weights pruned") > evaluated
+    kept = {path.parent.relative_to(repo / "results/nano/tiny/sciworld") for path in repo.rglob("model.safetensors")}
+    assert {str(folder) for folder in kept} == {
+        *(f"base/{name}/policy/target" for name in ("untrained", "pretrained", "seed0")),
+        "base/seed0/policy/failure",
+        *(f"{name}/seed0/iter2/policy/target" for name in ("coevolve", "eto")),
+    }
+    assert "Nothing to be done" in snakemake(repo, command=command).stderr
+    assert results(repo) == before and status(repo)[0] == 0
+    why = [sys.executable, "-m", "coevolve", "why", "--suite", "nano", "table1: Co-evolving, ScienceWorld seen"]
+    traced = snakemake(repo, command=why)
+    assert traced.returncode == 0 and "all as they were" in traced.stdout, traced.stdout + traced.stderr
+
+    with edited(repo, "coevolve/stages/evaluate.py", lambda text: text + "\nANOTHER = 1\n"):
+        refused = snakemake(repo, *targets, command=command)
+        assert refused.returncode != 0 and len(refused.stderr.splitlines()) == 2
+        again = re.search(r"needs the weights of (\S+) and of 1 more, .* with `(for .*)`, then", refused.stderr)
+        assert again[1] in policies
+        remade = snakemake(repo, command=["bash", "-c", again[2]])
+        assert remade.returncode == 0 and remade.stderr.count(" train target  ") == 2, remade.stderr
+        assert [(repo / policy / "model.safetensors").read_bytes() for policy in policies] == trained
+        done = snakemake(repo, *targets, command=command)
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert sorted(re.findall(r"· (\w+)  \d:\d\d  \[", done.stderr)) == ["evaluate", "evaluate"]
+        assert results(repo) == before
+        assert not [policy for policy in policies if (repo / policy / "model.safetensors").exists()]
+
+
 def test_code_that_changes_while_the_suite_runs_makes_no_result(finished):
     """A branch is switched after the plan, before the job: it is refused, on this machine and as Slurm's jobs start."""
     table, code = finished / "results/nano/paper/table1", finished / "coevolve/report/table1.py"

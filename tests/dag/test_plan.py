@@ -111,6 +111,16 @@ def test_the_type_of_training_is_part_of_every_digest_that_reads_a_model(plan):
     assert changed(plan, "models.tiny.training_dtype=bfloat16") - PRODUCTS == readers
 
 
+def test_the_type_of_final_weights_is_part_of_the_digest_of_what_writes_them(plan):
+    """The last targets of the rows, and nothing that reads them or an earlier policy."""
+    override = "models.tiny.final_dtype=bfloat16"
+    assert changed(plan, override) == {"train"}
+    other = Plan(load_suite("smoke", [*LARGER, override]))
+    differ = [on for stage, on in plan.jobs() if plan.fingerprint(stage, on) != other.fingerprint(stage, on)]
+    assert {(on["agent"], Branch.parse(on["branch"]).iteration) for on in differ} == {("target", 3)}
+    assert len(differ) == ENVS * 2 * 2, "two rows, two seeds"
+
+
 def changed(plan, override):
     """The stages whose jobs have another fingerprint after the override."""
     other = Plan(load_suite("smoke", [*LARGER, override]))

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from coevolve.config.loading import as_overrides, load_suite
+from coevolve.dag.machine import load_machine
 from coevolve.dag.plan import Plan
 from coevolve.dag.targets import targets
 from coevolve.report import claims
@@ -75,6 +76,7 @@ def parsed(command):
     words = shlex.split(command)
     first, last = words.index("--config") + 1, words.index("--")
     config = {key: yaml.safe_load(value) for key, _, value in (word.partition("=") for word in words[first:last])}
+    load_machine(config.pop("machine", "h100"))
     return config.pop("suite", "paper"), tuple(as_overrides(config)), words[last + 1 :]
 
 

@@ -26,12 +26,12 @@ def subject(wildcards: Wildcards) -> tuple[str, str, Branch, AgentName]:
     return wildcards["model"], wildcards["env"], Branch.parse(wildcards["branch"]), agent_of(wildcards)
 
 
-def episodes(layout: Layout, wildcards: Wildcards, whole: str, jobs: int = 1) -> Inputs:
-    """Inputs of a job that plays episodes; the parts of a rollout or evaluation that is divided over several `jobs`."""
+def episodes(layout: Layout, wildcards: Wildcards, whole: str, jobs: int | None = None) -> Inputs:
+    """Inputs of a job that plays episodes; with `jobs`, the parts that so many other jobs play."""
     model, env, branch, _ = subject(wildcards)
     evaluated = whole == "eval"
     tasks = layout.data(env, "evaluate.jsonl") if evaluated else layout.explored(model, env, branch, "explore.jsonl")
-    if jobs > 1:
+    if jobs:
         parts = [f"parts/{whole}/{part}of{jobs}/episodes.jsonl" for part in range(1, jobs + 1)]
         return {"tasks": tasks, "parts": [layout.result(model, env, branch, part) for part in parts]}
     return {

@@ -1,6 +1,7 @@
 """Stages in which an agent plays tasks: exploration and evaluation, whole or in parts."""
 
 from coevolve.config.derived.recipes import prompting_only
+from coevolve.config.derived.sizes import parts
 from coevolve.dag.branch import agent_of
 from coevolve.dag.layout import Layout
 from coevolve.dag.rules.common import EXPLORING, SAMPLED, TREE, episodes, playing
@@ -11,10 +12,10 @@ from coevolve.records.provenance import Workload
 _PLAYED = f"base/untrained|{EXPLORING}"
 
 
-def _rollout_work(layout: Layout, wildcards: Wildcards, parts: int = 1) -> Workload:
+def _rollout_work(layout: Layout, wildcards: Wildcards, of: int = 1) -> Workload:
     """The episodes of an exploration, divided into equal parts."""
     suite, branch, expected = setting(layout, wildcards)
-    return playing_work(expected, explored_tasks(suite, branch, expected) * suite.rollout.k / parts)
+    return playing_work(expected, explored_tasks(suite, branch, expected) * suite.rollout.k / of)
 
 
 ROLLOUT = playing(
@@ -25,18 +26,18 @@ ROLLOUT = playing(
     folder=TREE + "rollout/{agent}",
     branches=EXPLORING,
     inputs=lambda layout, wildcards: episodes(
-        layout, wildcards, f"rollout/{agent_of(wildcards)}", layout.shards.rollout
+        layout, wildcards, f"rollout/{agent_of(wildcards)}", parts(layout.shards, "rollout", wildcards["env"])
     ),
     workload=_rollout_work,
 )
 
 
-def _evaluate_work(layout: Layout, wildcards: Wildcards, parts: int = 1) -> Workload:
+def _evaluate_work(layout: Layout, wildcards: Wildcards, of: int = 1) -> Workload:
     """The episodes of an evaluation, divided into equal parts."""
     suite, branch, expected = setting(layout, wildcards)
     recipe = suite.recipes.get(branch.method.removeprefix("base/"))
     means = expected.untrained if recipe and prompting_only(recipe) else None
-    count = expected.evaluate * suite.evaluation.samples / parts
+    count = expected.evaluate * suite.evaluation.samples / of
     return playing_work(expected, count, means=means)
 
 
@@ -48,7 +49,9 @@ EVALUATE = playing(
     folder=TREE + "eval",
     branches=_PLAYED,
     evaluates=True,
-    inputs=lambda layout, wildcards: episodes(layout, wildcards, "eval", layout.shards.evaluate),
+    inputs=lambda layout, wildcards: episodes(
+        layout, wildcards, "eval", parts(layout.shards, "evaluate", wildcards["env"])
+    ),
     workload=_evaluate_work,
 )
 
