@@ -64,7 +64,7 @@ def main() -> None:
     measured: dict[tuple[str, str], list[Cost]] = {}
     for share in asked.shares:
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-            Path("configs").symlink_to(ROOT / "configs")
+            _link_configs(ROOT)
             made = Made(asked.suite, asked.seeds, share)
             print(f"{asked.suite}, {asked.seeds} seeds, share {share:g}: {made.write():,} episodes", flush=True)
             for name, product in itertools.product(checkouts, PRODUCTS):
@@ -113,6 +113,7 @@ class Made:
 
     def cost(self, checkout: Path, product: str) -> Cost:
         """What a product costs in a process of its own, with the code of a checkout."""
+        _link_configs(checkout)
         with tempfile.TemporaryDirectory() as out:
             command = ["-m", "coevolve", "stage", product, *self.arguments, "--machine", MACHINE]
             environment = {**os.environ, "PYTHONPATH": str(checkout)}
@@ -230,6 +231,12 @@ class Made:
             started="",
             seconds=1.0,
         )
+
+
+def _link_configs(checkout: Path) -> None:
+    """Let the current folder have the configs of a checkout."""
+    Path("configs").unlink(missing_ok=True)
+    Path("configs").symlink_to(checkout / "configs")
 
 
 def _summary() -> PairingSummary:

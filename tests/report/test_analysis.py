@@ -3,6 +3,8 @@ import importlib
 import json
 import math
 import shutil
+import weakref
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,13 @@ from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
 from coevolve.envs.registry import is_refused
 from coevolve.errors import UserError
+from coevolve.records.base import Record
 from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
-from coevolve.report import analysis, examples, job_history, pair_counts
+from coevolve.report import analysis, examples, job_history, learnability, pair_counts
 from coevolve.run.run_stage import job_of
+from coevolve.stages.examples import COUNT
 from coevolve.storage import files, jsonl
 from coevolve.storage import provenance as provenance_file
 
@@ -241,6 +245,32 @@ def test_a_failure_of_the_environment_is_no_failure_of_an_agent(finished, tmp_pa
     for path in paths:
         jsonl.write(path, [each for each in jsonl.read(path, Trajectory) if each.stop is StopReason.ENV_ERROR])
     assert json.loads(products("alone")[0])["shares"] == []
+
+
+def test_products_hold_few_episodes_and_pairs_at_once(finished, tmp_path, monkeypatch):
+    """Counted in the stages as they are: a record is alive from the line that it is read from to its collection."""
+    alive, most, total, read = Counter(), Counter(), Counter(), Record.from_json.__func__
+
+    def counted(kind, line):
+        record, name = read(kind, line), kind.__name__
+        alive[name] += 1
+        total[name] += 1
+        most[name] = max(most[name], alive[name])
+        weakref.finalize(record, alive.subtract, [name])
+        return record
+
+    monkeypatch.setattr(Record, "from_json", classmethod(counted))
+    for stage in ("failures", "regime", "figure2", "verdicts", "examples"):
+        most.clear()
+        total.clear()
+        run(finished, stage, tmp_path / stage)
+        limit = 2 + 2 * COUNT * len(finished.suite.envs) if stage == "examples" else 2
+        assert total["Trajectory"] > 5 * limit and most["Trajectory"] <= limit, stage
+        assert most["PreferencePair"] <= 2 and (total["PreferencePair"] > 10) == (stage == "failures"), stage
+    path = tmp_path / "practice.jsonl"
+    jsonl.write(path, [episode(f"t{step}", 0.5).model_copy(update={"seed": step}) for step in range(50)])
+    most.clear()
+    assert len(learnability.scores(jsonl.stream(path, Trajectory))) == 50 and most["Trajectory"] <= 2
 
 
 def test_the_products_of_explorations(finished, tmp_path):
