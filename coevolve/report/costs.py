@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ACCOUNTED = (
-    "Slurm's accounting of this run (sacct): attempts of jobs by stage; of jobs without a result in the tables above by "
-    "their state. Restarts, and Snakemake's own start in each job, count."
+    "Slurm's accounting of this run (sacct): attempts of jobs by stage; of jobs without a result in the tables above "
+    "by their state. Restarts, and Snakemake's own start in each job, count."
 )
 #: Floating-point operations per weight and token of a training step, and of a forward pass.
 TRAIN, FORWARD = 6.0, 2.0

@@ -1,9 +1,15 @@
 """The DAG on a real Slurm, and what goes wrong on a cluster: each ends in a resumed run with the same results."""
 
+import shlex
 import signal
+import subprocess
+import sys
 
 import pytest
 from slurm.harness import Run, copied, ended, machine, results, same, until
+
+from coevolve.records.episodes import Trajectory
+from coevolve.storage import jsonl, provenance
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -93,6 +99,34 @@ def test_a_job_that_outlives_its_killed_snakemake_is_waited_for_and_never_run_be
     orphan.resume()
     ended(second, run.repo)
     assert same(run, alone)
+
+
+def test_grpo_on_two_nodes_plays_the_episodes_of_one_process_and_trains_on_them(cluster, alone, tmp_path):
+    """A job of two nodes starts `coevolve stage grpo` on both, without GPUs; the last step has one group of tasks."""
+    repo = copied(alone, tmp_path / "repo")
+    stage = [sys.executable, "-m", "coevolve", "stage", "grpo", "--suite", "slurm", "--machine", "tests"]
+    stage += ["--on", "model=tiny", "--on", "env=sciworld", "--on", "branch=grpo/seed0/iter1", "--on", "agent=target"]
+    nodes = ["--processes", "2", "--nodes", "2", "--launch", "configs/accelerate/ddp.yaml"]
+    job = ["sbatch", "--wait", "--nodes=2", "--ntasks-per-node=1", "--mem=8G", "--output=job.log", "--wrap"]
+    commands = {"one": [*stage, "--out", "one"], "two": [*job, shlex.join([*stage, *nodes, "--out", "two"])]}
+    variables = {**cluster.environment, "PYTHONPATH": str(repo), "HOME": str(repo), "ACCELERATE_USE_CPU": "1"}
+    for out, command in commands.items():
+        done = subprocess.run(command, cwd=repo, env=variables, capture_output=True, text=True, check=False)
+        log = repo / "job.log"
+        assert done.returncode == 0, done.stderr[-8000:] + (log.read_text() if log.exists() else "")
+        assert (repo / out / "policy.json").exists()
+    one, two = (provenance.read(repo / out / "provenance.json") for out in commands)
+    assert one.slurm_job is None and two.slurm_job is not None
+    assert (two.notes.launch["processes"], two.notes.launch["nodes"]) == (2, 2) and one.notes.launch is None
+    assert two.notes.steps == one.notes.steps == 2
+    played = [jsonl.read(repo / out / "episodes.jsonl", Trajectory) for out in commands]
+    first = [[each.turns for each in episodes if each.policy == episodes[0].policy] for episodes in played]
+    assert first[0] == first[1], "later steps differ by rounding"
+    keys = [[(each.task.task_id, each.sample, each.policy.name) for each in episodes] for episodes in played]
+    assert keys[0] == keys[1] and len(set(keys[1])) == len(keys[1]) == 6, "each episode is played once"
+    rows = zip(*(record.notes.history for record in (one, two)), strict=True)
+    first_one, first_two = next(rows)
+    assert first_two["loss"] == pytest.approx(first_one["loss"], abs=1e-5)
 
 
 def resumed(run: Run) -> bool:
