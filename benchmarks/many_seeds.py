@@ -28,7 +28,7 @@ from coevolve.config.names import PairKind
 from coevolve.config.restriction import as_dict
 from coevolve.dag.machine import load_machine
 from coevolve.dag.plan import JobKey, Plan
-from coevolve.dag.stage import files_of
+from coevolve.dag.stage import files_by_name, files_of
 from coevolve.records.base import Record
 from coevolve.records.episodes import Message, PolicyRef, StopReason, Task, Trajectory, Turn
 from coevolve.records.evaluation import EvalRecord
@@ -100,7 +100,7 @@ class Made:
     def write(self) -> int:
         """Write what the products read; returns the number of explored episodes."""
         inputs = [self.plan.inputs(product, {}) for product in PRODUCTS]
-        explorations = {*dict(inputs[0])["explorations"].values()}
+        explorations = files_by_name(inputs[0])["explorations"]
         for path in sorted({path for each in inputs for path in files_of(each) if path.startswith(self.plan.root)}):
             job = self.plan.maker(path)
             if job and not Path(path).exists() and not path.endswith(provenance.NAME):

@@ -81,15 +81,13 @@ class Accounted:
 
 def accounted(attempts: Iterable[Accounted]) -> list[Accounted]:
     """Sums of attempts by name, in order of first appearance, and `all` of them at the end; none of none."""
-    found = list(attempts)
-    groups = {
-        name: [each for each in found if each.name == name] for name in dict.fromkeys(each.name for each in found)
-    }
-    if found:
-        groups["all"] = found
+    every = list(attempts)
+    names = dict.fromkeys(each.name for each in every)
+    groups = {name: [each for each in every if each.name == name] for name in names}
     return [
         Accounted(name, *map(sum, zip(*(astuple(each)[1:] for each in group), strict=True)))
-        for name, group in groups.items()
+        for name, group in (groups | {"all": every}).items()
+        if group
     ]
 
 

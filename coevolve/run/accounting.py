@@ -50,15 +50,15 @@ def attempts(jobs: Collection[str]) -> list[Attempt]:
 
 def parse(text: str) -> list[Attempt]:
     """The attempts in the output of `sacct --parsable2 --noheader --allocations` with `FIELDS`."""
-    found = []
+    parsed = []
     for line in text.splitlines():
         job, name, state, submit, start, elapsed, resources = line.split("|")
         waited = 0.0
         with suppress(ValueError):  # "Unknown" or "None" before it starts
             waited = (datetime.fromisoformat(start) - datetime.fromisoformat(submit)).total_seconds()
         gpus = re.search(r"\bgres/gpu=(\d+)", resources)
-        found.append(Attempt(job, name, state.split()[0], submit, waited, float(elapsed), int(gpus[1]) if gpus else 0))
-    return found
+        parsed.append(Attempt(job, name, state.split()[0], submit, waited, float(elapsed), int(gpus[1]) if gpus else 0))
+    return parsed
 
 
 def _ask(*selection: str) -> list[Attempt]:
