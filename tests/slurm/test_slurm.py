@@ -102,7 +102,7 @@ def test_a_job_that_outlives_its_killed_snakemake_is_waited_for_and_never_run_be
 
 
 def test_grpo_on_two_nodes_plays_the_episodes_of_one_process_and_trains_on_them(cluster, alone, tmp_path):
-    """A job of two nodes starts `coevolve stage grpo` on both, without GPUs: each process plays one group of a step's two."""
+    """A job of two nodes starts `coevolve stage grpo` on both, without GPUs: each plays one group of a step's two."""
     repo = copied(alone, tmp_path / "repo")
     stage = [sys.executable, "-m", "coevolve", "stage", "grpo", "--suite", "slurm", "--machine", "tests"]
     stage += ["--on", "model=tiny", "--on", "env=sciworld", "--on", "branch=grpo/seed0/iter1", "--on", "agent=target"]
