@@ -68,40 +68,6 @@ class Line:
     done_cpu_hours: float | None = None
 
 
-@dataclass(frozen=True)
-class Accounted:
-    """Attempts of Slurm jobs together, as Slurm's accounting has them: hours in the queue, running, and of GPUs."""
-
-    name: str
-    attempts: int
-    waited_hours: float
-    hours: float
-    gpu_hours: float
-
-
-def accounted(attempts: Iterable[Accounted]) -> list[Accounted]:
-    """Sums of attempts by name, in order of first appearance, and `all` of them at the end; none of none."""
-    every = list(attempts)
-    names = dict.fromkeys(each.name for each in every)
-    groups = {name: [each for each in every if each.name == name] for name in names}
-    return [
-        Accounted(name, *map(sum, zip(*(astuple(each)[1:] for each in group), strict=True)))
-        for name, group in (groups | {"all": every}).items()
-        if group
-    ]
-
-
-def accounted_text(rows: Sequence[Accounted]) -> str:
-    """The attempts as a table under a sentence."""
-    table = [
-        [words(row.name), f"{row.attempts:,}", duration(row.waited_hours), duration(row.hours), readable(row.gpu_hours)]
-        for row in rows
-    ]
-    head = ["attempts", "number", "time in the queue", "time", "GPU-hours"]
-    drawn = tabulate(table, head, tablefmt="github", disable_numparse=True, colalign=["left", *["right"] * 4])
-    return f"{ACCOUNTED}\n\n{drawn}"
-
-
 def estimate(work: Workload, weights: float, machine: Machine, stage: str) -> Cost:
     """The estimated cost of a job of `stage` on a machine; `weights`: parameters of its model."""
     constants, needs = machine.costs, job_resources(machine, stage)
@@ -157,6 +123,40 @@ def draw(tables: Mapping[str, Sequence[Line]], labels: Mapping[str, str]) -> Fig
     return drawing.bars(
         "Costs", {f"By {heading}, hours": [_bar(line, labels) for line in lines] for heading, lines in tables.items()}
     )
+
+
+@dataclass(frozen=True)
+class Accounted:
+    """Attempts of Slurm jobs together, as Slurm's accounting has them: hours in the queue, running, and of GPUs."""
+
+    name: str
+    attempts: int
+    waited_hours: float
+    hours: float
+    gpu_hours: float
+
+
+def accounted(attempts: Iterable[Accounted]) -> list[Accounted]:
+    """Sums of attempts by name, in order of first appearance, and `all` of them at the end; none of none."""
+    every = list(attempts)
+    names = dict.fromkeys(each.name for each in every)
+    groups = {name: [each for each in every if each.name == name] for name in names}
+    return [
+        Accounted(name, *map(sum, zip(*(astuple(each)[1:] for each in group), strict=True)))
+        for name, group in (groups | {"all": every}).items()
+        if group
+    ]
+
+
+def accounted_text(rows: Sequence[Accounted]) -> str:
+    """The attempts as a table under a sentence."""
+    table = [
+        [words(row.name), f"{row.attempts:,}", duration(row.waited_hours), duration(row.hours), readable(row.gpu_hours)]
+        for row in rows
+    ]
+    head = ["attempts", "number", "time in the queue", "time", "GPU-hours"]
+    drawn = tabulate(table, head, tablefmt="github", disable_numparse=True, colalign=["left", *["right"] * 4])
+    return f"{ACCOUNTED}\n\n{drawn}"
 
 
 def _line(name: str, costs: list[Cost]) -> Line:
