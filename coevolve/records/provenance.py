@@ -52,7 +52,7 @@ class Provenance(Record):
     None if the environment's section has no `expected`. `dirty`: whether the checkout had uncommitted changes, None if
     git could not tell. `reused_from` is the folder in another suite's results where the outputs were computed, omitted
     if the job ran; `commit`, `dirty`, `versions`, `container`, `notes`, `started`, `seconds` and `cpu_seconds` are then
-    those of the computation.
+    those of the computation. `slurm_job` is the number of the Slurm job that computed them, omitted outside of Slurm.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -76,3 +76,4 @@ class Provenance(Record):
     seconds: float
     cpu_seconds: float | None = Field(default=None, exclude_if=is_none)
     reused_from: str | None = Field(default=None, exclude_if=is_none)
+    slurm_job: str | None = Field(default=None, exclude_if=is_none)

@@ -7,6 +7,7 @@ Each value is measured on one file (one agent, iteration and seed); printed numb
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 from tabulate import tabulate
@@ -106,24 +107,33 @@ def shares(exploration: Exploration, threshold: float) -> Shares:
     )
 
 
-def diversity(exploration: Exploration, experts: Mapping[str, Trajectory]) -> Diversity:
-    """Diversity of one agent's failures; `experts` by task."""
-    failures = [episode for episode in exploration.episodes if episode.is_failure]
+def diversity(
+    episodes: Iterable[Trajectory], names: Mapping[str, Any], experts: Mapping[str, Sequence[str]]
+) -> Diversity:
+    """Diversity of one agent's failures, of which only actions are held; `experts`: their actions by task."""
+    sequences, firsts = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    repeated, refused, distances = list[bool](), list[bool](), list[float]()
+    for episode in episodes:
+        if episode.is_failure:
+            taken = actions(episode)
+            sequences[taken] += 1
+            firsts[taken[:1]] += 1
+            repeated += [before == after for before, after in pairwise(taken)]
+            refused += refusals(episode)
+            if (expert := experts.get(episode.task.task_id)) is not None:
+                distances.append(edit_distance(taken, expert))
+    failures = sequences.total()
     if not failures:
-        return Diversity(**exploration.names, failures=0)
-    sequences = Counter(map(actions, failures))
-    steps = [pair for episode in failures for pair in zip(actions(episode), actions(episode)[1:], strict=False)]
-    refused = [refusal for episode in failures for refusal in refusals(episode)]
-    known = [(e, experts[e.task.task_id]) for e in failures if e.task.task_id in experts]
+        return Diversity(**names, failures=0)
     return Diversity(
-        **exploration.names,
-        failures=len(failures),
-        distinct=len(sequences) / len(failures),
-        commonest=max(sequences.values()) / len(failures),
-        repeated=mean_of(before == after for before, after in steps),
+        **names,
+        failures=failures,
+        distinct=len(sequences) / failures,
+        commonest=max(sequences.values()) / failures,
+        repeated=mean_of(repeated),
         invalid=mean_of(refused),
-        first_entropy=entropy(Counter(actions(episode)[:1] for episode in failures).values()),
-        distance=mean_of(edit_distance(actions(e), actions(expert)) for e, expert in known),
+        first_entropy=entropy(firsts.values()),
+        distance=mean_of(distances),
     )
 
 

@@ -113,7 +113,7 @@ class _Estimator:
         """Per cent of a method's explorations with this outcome; raises `UserError`."""
         explorations = self._explored(claim.env, [claim.method])
         values = [
-            (episode.task.task_id, each.seed, 100.0 * (claim.outcome in exploration.outcomes(episode, claim.threshold)))
+            (episode.task_id, each.seed, 100.0 * (claim.outcome in exploration.outcomes(episode, claim.threshold)))
             for each in explorations
             for episode in each.episodes
         ]

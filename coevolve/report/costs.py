@@ -7,7 +7,7 @@ Every constant stands in a config: a job's work in `envs.*.expected` and the mod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 from tabulate import tabulate
@@ -23,6 +23,10 @@ from coevolve.report.number_text import duration, readable, size
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+ACCOUNTED = (
+    "Slurm's accounting of this run (sacct): attempts of jobs by stage; of jobs without a result in the tables above "
+    "by their state. Restarts, and Snakemake's own start in each job, count."
+)
 #: Floating-point operations per weight and token of a training step, and of a forward pass.
 TRAIN, FORWARD = 6.0, 2.0
 #: Policies are kept in float32 (a row's last as `models.*.final_dtype` says); a token takes about this many bytes:
@@ -152,6 +156,40 @@ def draw(tables: Mapping[str, Sequence[Line]], labels: Mapping[str, str]) -> Fig
     return drawing.bars(
         "Costs", {f"By {heading}, hours": [_bar(line, labels) for line in lines] for heading, lines in tables.items()}
     )
+
+
+@dataclass(frozen=True)
+class Accounted:
+    """Attempts of Slurm jobs together, as Slurm's accounting has them: hours in the queue, running, and of GPUs."""
+
+    name: str
+    attempts: int
+    waited_hours: float
+    hours: float
+    gpu_hours: float
+
+
+def accounted(attempts: Iterable[Accounted]) -> list[Accounted]:
+    """Sums of attempts by name, in order of first appearance, and `all` of them at the end; none of none."""
+    every = list(attempts)
+    names = dict.fromkeys(each.name for each in every)
+    groups = {name: [each for each in every if each.name == name] for name in names}
+    return [
+        Accounted(name, *map(sum, zip(*(astuple(each)[1:] for each in group), strict=True)))
+        for name, group in (groups | {"all": every}).items()
+        if group
+    ]
+
+
+def accounted_text(rows: Sequence[Accounted]) -> str:
+    """The attempts as a table under a sentence."""
+    table = [
+        [words(row.name), f"{row.attempts:,}", duration(row.waited_hours), duration(row.hours), readable(row.gpu_hours)]
+        for row in rows
+    ]
+    head = ["attempts", "number", "time in the queue", "time", "GPU-hours"]
+    drawn = tabulate(table, head, tablefmt="github", disable_numparse=True, colalign=["left", *["right"] * 4])
+    return f"{ACCOUNTED}\n\n{drawn}"
 
 
 def _line(name: str, costs: list[Cost]) -> Line:

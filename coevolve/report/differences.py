@@ -1,7 +1,8 @@
 """Differences between methods, paired by task and seed, with their intervals."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
+from typing import NamedTuple, Self
 
 from tabulate import tabulate
 
@@ -9,12 +10,12 @@ from coevolve import seeds
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
 from coevolve.records.base import Record
-from coevolve.records.evaluation import EvalRecord
 from coevolve.records.tables import Estimate
 from coevolve.report import stats
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
 from coevolve.report.number_text import with_interval
+from coevolve.report.stats import RewardTable
 
 
 class Difference(Record):
@@ -35,36 +36,38 @@ def paired(final: Sequence[Measurement], report: ReportConfig) -> list[Differenc
     for measurement in final:
         rows.setdefault(measurement.env, {}).setdefault(measurement.method, []).append(measurement)
     return [
-        _difference(env, methods, later, earlier, report)
+        _difference(env, later, earlier, report)
         for env, methods in rows.items()
-        for earlier, later in combinations(methods, 2)
+        for earlier, later in combinations([_Row.of(name, row) for name, row in methods.items()], 2)
     ]
 
 
-def _difference(
-    env: str, methods: Mapping[str, Sequence[Measurement]], later: str, earlier: str, report: ReportConfig
-) -> Difference:
+class _Row(NamedTuple):
+    """The rewards of a method on one environment."""
+
+    method: str
+    rewards: RewardTable
+    single_policy: bool
+
+    @classmethod
+    def of(cls, method: str, row: Sequence[Measurement]) -> Self:
+        """The row of these measurements, of all splits."""
+        rewards = RewardTable.of(record for measurement in row for record in measurement.records)
+        return cls(method, rewards, all(measurement.single_policy for measurement in row))
+
+    def over(self, seeds: Sequence[int]) -> RewardTable:
+        """The rewards; those of one policy are repeated, and counted, for each of these seeds of the other row."""
+        return self.rewards.repeated(seeds) if self.single_policy else self.rewards
+
+
+def _difference(env: str, later: _Row, earlier: _Row, report: ReportConfig) -> Difference:
+    rng = seeds.generator(0, "differences", env, later.method, earlier.method)
+    sides = later.over(earlier.rewards.seeds), earlier.over(later.rewards.seeds)
     try:
-        estimate = stats.difference(
-            _over_seeds(methods[later], methods[earlier]),
-            _over_seeds(methods[earlier], methods[later]),
-            report,
-            seeds.generator(0, "differences", env, later, earlier),
-        )
+        estimate = stats.difference(*sides, report, rng)
     except UserError as error:
-        raise UserError(f"`{later}` minus `{earlier}` on {env}: {error}") from None
-    return Difference(env=env, better=later, than=earlier, estimate=estimate)
-
-
-def _over_seeds(row: Sequence[Measurement], other: Sequence[Measurement]) -> list[EvalRecord]:
-    """The records of a row; those of one policy are repeated, and counted, for every seed of the other row."""
-    others = sorted({record.seed for measurement in other for record in measurement.records})
-    return [
-        record.model_copy(update={"seed": seed})
-        for measurement in row
-        for record in measurement.records
-        for seed in (others if measurement.single_policy else [record.seed])
-    ]
+        raise UserError(f"`{later.method}` minus `{earlier.method}` on {env}: {error}") from None
+    return Difference(env=env, better=later.method, than=earlier.method, estimate=estimate)
 
 
 def markdown(differences: Sequence[Difference], labels: ReportLabels) -> str:

@@ -6,10 +6,11 @@ difference of their rewards, then by task id. Only the lowest seed and the first
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from coevolve import escaping
 from coevolve.records.episodes import Agent, Trajectory
-from coevolve.report.exploration import Exploration, of
+from coevolve.report.exploration import Exploration, of, trajectories
 from coevolve.report.labels import STOPS
 
 #: ETO's agent and the co-evolving method's failure agent.
@@ -32,26 +33,24 @@ class Example:
     eto: Trajectory
     failure: Trajectory
 
-    @property
-    def gap(self) -> float:
-        """Reward of the failure agent minus that of ETO's agent, rounded against floating-point noise."""
-        return round(self.failure.reward - self.eto.reward, 9)
-
 
 def examples(explorations: Sequence[Exploration], env: str, count: int) -> list[Example]:
-    """The `count` examples of an environment that the rule selects, the largest difference first."""
+    """The `count` examples of an environment that the rule selects, the largest difference first.
+
+    Their episodes are read from the files of the explorations; no others are held.
+    """
     sides = [of(explorations, method, env, agent) for method, agent in SIDES]
     shared = set.intersection(*({(each.iteration, -each.seed) for each in side} for side in sides))
     if not shared:
         return []
     iteration, seed = max(shared)
-    first, second = (_failures(side, iteration, -seed) for side in sides)
-    candidates = [
-        Example(env, iteration, -seed, first[task], second[task])
-        for task in sorted(first.keys() & second.keys())
-        if first[task].reward != second[task].reward
-    ]
-    return sorted(candidates, key=lambda example: -abs(example.gap))[:count]
+    compared = [[each for each in side if (each.iteration, -each.seed) == (iteration, seed)] for side in sides]
+    eto, failure = map(_rewards, compared)
+    differing = [task for task in sorted(eto.keys() & failure.keys()) if eto[task] != failure[task]]
+    # Rounded against floating-point noise.
+    chosen = sorted(differing, key=lambda task: -abs(round(failure[task] - eto[task], 9)))[:count]
+    episodes = [_failures(side, chosen) for side in compared]
+    return [Example(env, iteration, -seed, *(of_side[task] for of_side in episodes)) for task in chosen]
 
 
 def markdown(selected: Sequence[Example], labels: Mapping[str, str]) -> str:
@@ -68,10 +67,15 @@ def markdown(selected: Sequence[Example], labels: Mapping[str, str]) -> str:
     return "\n".join(parts)
 
 
-def _failures(side: Sequence[Exploration], iteration: int, seed: int) -> dict[str, Trajectory]:
-    """Failures of the first rollouts by task."""
-    episodes = [e for each in side if (each.iteration, each.seed) == (iteration, seed) for e in each.episodes]
-    return {e.task.task_id: e for e in episodes if e.sample == 0 and e.is_failure}
+def _rewards(side: Sequence[Exploration]) -> dict[str, float]:
+    """Rewards of the failures in the first rollouts, by task."""
+    return {e.task_id: e.reward for each in side for e in each.episodes if e.sample == 0 and e.is_failure}
+
+
+def _failures(side: Sequence[Exploration], tasks: Sequence[str]) -> dict[str, Trajectory]:
+    """The failures of some tasks in the first rollouts."""
+    episodes = (episode for each in side for episode in trajectories(Path(each.source)))
+    return {e.task.task_id: e for e in episodes if e.sample == 0 and e.is_failure and e.task.task_id in tasks}
 
 
 def _turns(example: Example) -> str:

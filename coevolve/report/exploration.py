@@ -1,10 +1,11 @@
 """The episodes of the agents' explorations, by method, environment, seed, iteration and agent."""
 
 import functools
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from coevolve.config.derived.methods import models_of
 from coevolve.config.names import Protocol
@@ -25,6 +26,27 @@ class AgentRecord(Record):
     agent: Agent
 
 
+class ExploredEpisode(NamedTuple):
+    """What is kept of an explored episode: a report holds those of all methods and seeds, and their texts on disk."""
+
+    task_id: str
+    sample: int
+    reward: float
+    stop: StopReason
+    environment: str
+
+    @classmethod
+    def of(cls, episode: Trajectory) -> "ExploredEpisode":
+        """The episode without its texts; equal names share their memory."""
+        task_id, environment = sys.intern(episode.task.task_id), sys.intern(episode.environment)
+        return cls(task_id, episode.sample, episode.reward, episode.stop, environment)
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether r < 1 (section 3)."""
+        return self.reward < 1.0
+
+
 @dataclass(frozen=True)
 class Exploration:
     """One agent's episodes in one iteration of a method, for one seed; several methods can share the file `source`."""
@@ -36,7 +58,7 @@ class Exploration:
     seed: int
     iteration: int
     agent: Agent
-    episodes: tuple[Trajectory, ...]
+    episodes: tuple[ExploredEpisode, ...]
     source: str = ""
     note: str = ""
 
@@ -49,13 +71,13 @@ class Exploration:
 def read(suite: Suite, episodes: Mapping[ExplorationKey, Path]) -> list[Exploration]:
     """The explorations of the suite's single model; `episodes` are files by `ExplorationKey`.
 
-    Each file is read once. Episodes whose environment failed are left out, as they are of pairs: no agent failed.
+    Each file is read once, one episode at a time.
     """
     (model,) = models_of(suite)
 
     @functools.cache
-    def read_file(path: Path) -> tuple[Trajectory, ...]:
-        return tuple(each for each in jsonl.stream(path, Trajectory) if each.stop is not StopReason.ENV_ERROR)
+    def read_file(path: Path) -> tuple[ExploredEpisode, ...]:
+        return tuple(map(ExploredEpisode.of, trajectories(path)))
 
     return [
         Exploration(
@@ -74,6 +96,11 @@ def read(suite: Suite, episodes: Mapping[ExplorationKey, Path]) -> list[Explorat
     ]
 
 
+def trajectories(path: Path) -> Iterator[Trajectory]:
+    """The episodes of a file, one at a time, without those whose environment failed: as for pairs, no agent failed."""
+    return (each for each in jsonl.stream(path, Trajectory) if each.stop is not StopReason.ENV_ERROR)
+
+
 def of(explorations: Sequence[Exploration], method: str, env: str, agent: Agent | None = None) -> list[Exploration]:
     """The explorations of a method in an environment, of one agent or (None) of all."""
     return [e for e in explorations if (e.method, e.env) == (method, env) and agent in (None, e.agent)]
@@ -86,10 +113,10 @@ def seeds(explorations: Sequence[Exploration]) -> list[int]:
 
 def tasks(explorations: Sequence[Exploration]) -> list[str]:
     """The explored tasks, sorted."""
-    return sorted({e.task.task_id for each in explorations for e in each.episodes})
+    return sorted({e.task_id for each in explorations for e in each.episodes})
 
 
-def outcomes(episode: Trajectory, threshold: float) -> set[str]:
+def outcomes(episode: ExploredEpisode, threshold: float) -> set[str]:
     """What an episode counts as, one of the first three, and perhaps the last.
 
     `success`: r = 1, `hard_negative`: threshold <= r < 1, `failure`: r < threshold, `extreme`: r <= 0 or r = 1.

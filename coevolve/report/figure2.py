@@ -67,8 +67,8 @@ class FailureFigure(Record):
 def failed_by_sft(explorations: Sequence[Exploration], method: str, env: str) -> set[tuple[str, int]]:
     """(task, seed) that the SFT policy, exploring in iteration 1 of a method, never solved."""
     first = [each for each in of(explorations, method, env, "target") if each.iteration == 1]
-    played = {(e.task.task_id, each.seed) for each in first for e in each.episodes}
-    return played - {(e.task.task_id, each.seed) for each in first for e in each.episodes if not e.is_failure}
+    played = {(e.task_id, each.seed) for each in first for e in each.episodes}
+    return played - {(e.task_id, each.seed) for each in first for e in each.episodes if not e.is_failure}
 
 
 def values(
@@ -82,7 +82,7 @@ def values(
     rewards = defaultdict[tuple[str, int], list[float]](list)
     for each in of(explorations, method, env, agent):
         for episode in each.episodes:
-            key = episode.task.task_id, each.seed
+            key = episode.task_id, each.seed
             rewards[key] += [episode.reward] if episode.is_failure and key in failed else []
     if quantity == "number":
         return {key: float(len(failures)) for key, failures in rewards.items()}

@@ -4,7 +4,7 @@ Each value is measured on one file or training (one agent, iteration and seed).
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -130,12 +130,13 @@ def hard_negatives(exploration: Exploration, threshold: float) -> HardNegatives:
     )
 
 
-def pair_rewards(pairs: Sequence[PreferencePair], names: AgentRecord, threshold: float) -> Iterator[PairRewards]:
-    """The rewards of one training's pairs, by kind."""
-    for kind in dict.fromkeys(pair.kind for pair in pairs):
-        chosen, rejected = zip(
-            *((pair.chosen_reward, pair.rejected_reward) for pair in pairs if pair.kind is kind), strict=True
-        )
+def pair_rewards(pairs: Iterable[PreferencePair], names: AgentRecord, threshold: float) -> Iterator[PairRewards]:
+    """The rewards of one training's pairs, by kind; the pairs are not held."""
+    rewards: dict[PairKind, list[tuple[float, float]]] = {}
+    for pair in pairs:
+        rewards.setdefault(pair.kind, []).append((pair.chosen_reward, pair.rejected_reward))
+    for kind, of_kind in rewards.items():
+        chosen, rejected = zip(*of_kind, strict=True)
         yield PairRewards(
             **names.model_dump(),
             kind=kind,

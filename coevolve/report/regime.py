@@ -17,15 +17,17 @@ from coevolve.config.names import PairKind
 from coevolve.config.sections import RegimeConfig, ReportConfig
 from coevolve.records.base import Record
 from coevolve.records.drops import DropReason
-from coevolve.records.episodes import StopReason, Trajectory
+from coevolve.records.episodes import StopReason
 from coevolve.records.evaluation import EvalRecord, ExplorationKey, SummaryKey
 from coevolve.records.pairs import KindCount, PairingSummary
 from coevolve.records.training import TrainReport
 from coevolve.report import exploration, learnability, stats
 from coevolve.report.exploration import Exploration
 from coevolve.report.labels import ReportLabels
+from coevolve.report.learnability import Score
 from coevolve.report.measurement import Measurement, final
 from coevolve.report.number_text import readable, with_interval
+from coevolve.report.stats import RewardTable
 
 
 class RegimeCheck(Record):
@@ -55,13 +57,13 @@ class RegimeCheck(Record):
 
 @dataclass(frozen=True)
 class RegimeEvidence:
-    """The results that the checks read; `practice`: the training episodes of the method of `learnability`."""
+    """The results that the checks read; `practice`: the scores in training of the method of `learnability`."""
 
     measurements: Sequence[Measurement]
     explorations: Sequence[Exploration]
     summaries: Mapping[SummaryKey, PairingSummary]
     trainings: Mapping[ExplorationKey, TrainReport]
-    practice: Mapping[tuple[str, int], Sequence[Trajectory]] = field(default_factory=dict)
+    practice: Mapping[tuple[str, int], Sequence[Score]] = field(default_factory=dict)
 
 
 def checks(
@@ -171,7 +173,8 @@ def _headroom(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConf
     evaluated = [{(record.split, record.task_id, record.seed) for record in records} for records in (more, base)]
     if evaluated[0].isdisjoint(evaluated[1]):
         return _rise(name, env)
-    gain = stats.difference(more, base, report, seeds.generator(0, "regime", env))
+    sides = RewardTable.of(more), RewardTable.of(base)
+    gain = stats.difference(*sides, report, seeds.generator(0, "regime", env))
     return _rise(name, env, gain.mean, (gain.low, gain.high) if gain.n_seeds >= stats.MIN_SEEDS else None)
 
 
@@ -180,7 +183,7 @@ def _learnability(evidence: RegimeEvidence, limits: RegimeConfig, report: Report
 
     Not measured where the base policy's explorations are missing: steps with other tasks could not be compared.
     """
-    practice = {seed: episodes for (of_env, seed), episodes in evidence.practice.items() if of_env == env}
+    practice = {seed: scores for (of_env, seed), scores in evidence.practice.items() if of_env == env}
     before = [_before(evidence, limits.method, env, seed) for seed in practice]
     rises = learnability.rises(list(practice.values()), before) if all(before) else []
     name = f"learnability: rise of {limits.learnability}'s training reward"
@@ -192,7 +195,7 @@ def _before(evidence: RegimeEvidence, method: str, env: str, seed: int) -> dict[
     rewards: defaultdict[str, list[float]] = defaultdict(list)
     for each in exploration.of(evidence.explorations, method, env, "target"):
         for episode in each.episodes if (each.seed, each.iteration) == (seed, 1) else ():
-            rewards[episode.task.task_id].append(episode.reward)
+            rewards[episode.task_id].append(episode.reward)
     return {task: fmean(values) for task, values in rewards.items()}
 
 

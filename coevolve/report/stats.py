@@ -19,11 +19,11 @@ trainings is unknown, and draws vary by tasks alone. In simulations (`tests/repo
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -226,19 +226,47 @@ def estimate(
     return estimated.model_copy(update=ends)
 
 
-def difference(
-    a: Sequence[EvalRecord], b: Sequence[EvalRecord], report: ReportConfig, rng: np.random.Generator
-) -> Estimate:
+@dataclass(frozen=True)
+class RewardTable:
+    """Mean rewards and numbers of records by task (rows, sorted) and seed (columns, sorted); NaN without a record."""
+
+    tasks: Sequence[Hashable]
+    seeds: Sequence[int]
+    means_ts: Matrix
+    counts_ts: Matrix
+
+    @classmethod
+    def of(cls, records: Iterable[EvalRecord]) -> Self:
+        """The table of some records."""
+        of_records = points(records)
+        tasks, seeds = _tasks(of_records), sorted({seed for _, seed, _ in of_records})
+        counts = Counter((task, seed) for task, seed, _ in of_records)
+        counts_ts = np.reshape([counts[task, seed] for task in tasks for seed in seeds], (len(tasks), len(seeds)))
+        return cls(tasks, seeds, matrix(of_records, tasks, seeds), counts_ts)
+
+    def repeated(self, seeds: Sequence[int]) -> Self:
+        """The table of a single policy, whose one column stands for each of these seeds."""
+        columns = [np.repeat(each_ts, len(seeds), axis=1) for each_ts in (self.means_ts, self.counts_ts)]
+        return type(self)(self.tasks, seeds, *columns)
+
+    def part(self, tasks: Sequence[Hashable], seeds: Sequence[int]) -> tuple[Matrix, Matrix]:
+        """Means and numbers of some of the tasks and seeds."""
+        row = {task: index for index, task in enumerate(self.tasks)}
+        chosen = np.ix_([row[task] for task in tasks], [self.seeds.index(seed) for seed in seeds])
+        return self.means_ts[chosen], self.counts_ts[chosen]
+
+
+def difference(a: RewardTable, b: RewardTable, report: ReportConfig, rng: np.random.Generator) -> Estimate:
     """Mean of a minus b, paired by task and seed; `n` counts both's records. Raises `UserError` if they share none."""
-    points_a, points_b = points(a), points(b)
-    shared_tasks = {*_tasks(points_a)} & {*_tasks(points_b)}
-    shared_seeds = {seed for _, seed, _ in points_a} & {seed for _, seed, _ in points_b}
-    tasks, seeds = sorted(shared_tasks, key=str), sorted(shared_seeds)
-    values_ts = matrix(points_a, tasks, seeds) - matrix(points_b, tasks, seeds)
-    if np.isnan(values_ts).all():
-        raise UserError("the two methods share no evaluated task with a seed; evaluate them on the same split.")
-    used = sum(task in shared_tasks and seed in shared_seeds for task, seed, _ in (*points_a, *points_b))
-    return as_estimate(spread([values_ts], resamples=report.bootstrap, rng=rng), used, report.confidence, seeds)
+    others = {*b.tasks}
+    tasks, seeds = [task for task in a.tasks if task in others], sorted({*a.seeds} & {*b.seeds})
+    if tasks and seeds:
+        (means_a, counts_a), (means_b, counts_b) = a.part(tasks, seeds), b.part(tasks, seeds)
+        values_ts, used = means_a - means_b, int(counts_a.sum() + counts_b.sum())
+        if not np.isnan(values_ts).all():
+            of_mean = spread([values_ts], resamples=report.bootstrap, rng=rng)
+            return as_estimate(of_mean, used, report.confidence, seeds)
+    raise UserError("the two methods share no evaluated task with a seed; evaluate them on the same split.")
 
 
 def as_estimate(spread: Spread, n: int, confidence: float, seeds: Sequence[int] = ()) -> Estimate:

@@ -14,10 +14,13 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from coevolve.errors import UserError
 from coevolve.storage.locks import ProcessLock
 
 log = logging.getLogger(__name__)
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+#: As accelerate names it.
+USE_CPU = "ACCELERATE_USE_CPU"
 #: The locks of this computer; a folder of all its processes, also of those in containers.
 LOCKS = Path(f"/tmp/coevolve-gpus-{os.getuid()}")
 #: Seconds between two looks for free GPUs.
@@ -28,8 +31,10 @@ SECONDS = 1.0
 def taken(count: int) -> Iterator[None]:
     """Show this process, and those that it starts, `count` GPUs that no other job of this user has.
 
-    It waits until so many are free. Nothing changes if `count` is 0 or no more than `count` are visible.
+    It waits until so many are free. Nothing changes if `count` is 0 or no more than `count` are visible. Raises
+    `UserError` if a Slurm job has fewer.
     """
+    _require_assigned(count)
     before = os.environ.get(VISIBLE)
     given = None if before is None else [name.strip() for name in before.split(",") if name.strip()]
     # Under Slurm and in a launched process these are the requested ones: the driver need not be asked.
@@ -49,6 +54,29 @@ def taken(count: int) -> Iterator[None]:
             os.environ[VISIBLE] = before
         for lock in locks.values():
             lock.release()
+
+
+def _require_assigned(count: int) -> None:
+    """Raise `UserError` if Slurm gave this job fewer GPUs than `count`: it would train on fewer, or on the CPU.
+
+    A launched process is one of several that share the GPUs.
+    """
+    job = os.environ.get("SLURM_JOB_ID")
+    if not job or "RANK" in os.environ or on_cpus():
+        return
+    assigned = os.environ.get(VISIBLE)
+    seen = _by_uuid(None) if assigned is None else [name for name in assigned.split(",") if name.strip()]
+    if len(seen) < count:
+        node = os.environ.get("SLURMD_NODENAME", "this node")
+        raise UserError(
+            f"--gpus {count}: Slurm job {job} has {len(seen)} on {node}; correct `gpus` and `gpu` of the machine file,"
+            f" or ask the cluster's administrators why sbatch gives fewer."
+        )
+
+
+def on_cpus() -> bool:
+    """Whether the environment variable `USE_CPU` selects CPUs."""
+    return os.environ.get(USE_CPU, "").lower() in ("1", "true", "yes")
 
 
 def _by_uuid(given: Sequence[str] | None) -> list[str]:

@@ -23,13 +23,13 @@ import yaml
 
 from coevolve.dag.rules import STAGES
 from coevolve.errors import UserError
+from coevolve.run.devices import USE_CPU, on_cpus
 from coevolve.storage import files
 
 #: Set by the launching process for the processes of its node: sha256 of the launch file, identifier of the launch.
 _FILE, _LAUNCH_ID = "COEVOLVE_LAUNCH_FILE", "COEVOLVE_LAUNCH_ID"
 #: Set for the launching process of each node: names of all nodes, and the main node's address.
 _NODES, _MAIN_ADDRESS = "COEVOLVE_LAUNCH_NODES", "COEVOLVE_LAUNCH_MAIN"
-_USE_CPU = "ACCELERATE_USE_CPU"
 _RESUMES = "the same command continues from the last checkpoint"
 
 
@@ -133,14 +133,14 @@ def _kind(wanted: Launch, stage: str) -> str:
 
 
 def _require_devices(wanted: Launch, kind: str) -> None:
-    """Raise `UserError` unless this node has a device for each of its processes. ACCELERATE_USE_CPU=1 selects CPUs."""
+    """Raise `UserError` unless this node has a device for each of its processes. ACCELERATEUSE_CPU=1 selects CPUs."""
     import torch
 
-    if _on_cpus():
+    if on_cpus():
         if kind == "FSDP":
             raise UserError(f"{wanted.file}: FSDP would be DDP without a GPU; use ddp.yaml or zero3.yaml.")
         if kind == "DEEPSPEED":  # accelerate's CPU mode would switch DeepSpeed off; hidden GPUs have the same effect
-            del os.environ[_USE_CPU]
+            del os.environ[USE_CPU]
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
             # Nodes that share a home can have different CPUs, so each has compiled operators of its own.
             operators = Path.home() / ".cache/torch_extensions" / socket.gethostname()
@@ -151,7 +151,7 @@ def _require_devices(wanted: Launch, kind: str) -> None:
         node, required = os.environ.get("SLURMD_NODENAME", socket.gethostname()), wanted.per_node
         raise UserError(
             f"--processes {wanted.processes}: {required} devices required on {node}, {devices} visible; request"
-            f" {required} from the scheduler, or set {_USE_CPU}=1 to run on CPUs."
+            f" {required} from the scheduler, or set {USE_CPU}=1 to run on CPUs."
         )
 
 
@@ -167,10 +167,6 @@ def delete_abandoned_locks(folder: Path) -> None:
     for lock in folder.glob("*/lock"):
         if str(lock.resolve()) not in held:
             lock.unlink(missing_ok=True)
-
-
-def _on_cpus() -> bool:
-    return os.environ.get(_USE_CPU, "").lower() in ("1", "true", "yes")
 
 
 def _rendezvous(wanted: Launch) -> list[str]:
@@ -246,7 +242,7 @@ def _srun(wanted: Launch, job: str, nodes: list[str]) -> list[str]:
     """The srun command for one task on each node, which shares the nodes with the step of this process."""
     size = [f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}", "--ntasks-per-node=1", f"--nodelist={','.join(nodes)}"]
     # Without the option Slurm gives one node of a step all of its devices and the other a single one.
-    devices = [] if _on_cpus() else [f"--gpus-per-node={wanted.per_node}"]
+    devices = [] if on_cpus() else [f"--gpus-per-node={wanted.per_node}"]
     return ["srun", f"--jobid={job}", "--overlap", "--kill-on-bad-exit=1", *size, *devices]
 
 

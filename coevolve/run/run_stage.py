@@ -173,6 +173,7 @@ def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path)
             dirty=dirty,
             versions=origin.versions(distributions(env.kind for env in envs)),
             container=origin.container(),
+            slurm_job=os.environ.get("SLURM_JOB_ID"),
             outputs={path.name: files.sha256(path) for path in sorted(folder.iterdir())},
             notes=notes,
             started=started.isoformat(timespec="seconds"),

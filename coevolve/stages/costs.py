@@ -1,5 +1,6 @@
 """Estimated and measured hours of all jobs."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from coevolve.config.machine import Machine
 from coevolve.dag.branch import Branch
 from coevolve.records.provenance import Provenance, Workload
 from coevolve.report import costs, drawing, job_history
-from coevolve.report.costs import Cost
+from coevolve.report.costs import Accounted, Cost, Line
+from coevolve.run import accounting
 from coevolve.run.job import Job
 from coevolve.storage import files
 
@@ -19,7 +21,8 @@ from coevolve.storage import files
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `costs.md` and `costs.json`: a table by stage and one by method; and their figure.
 
-    A job whose environment had no `expected` when it ran has no estimate, and is left out.
+    A job whose environment had no `expected` when it ran has no estimate, and is left out. Where Slurm's accounting
+    knows the run, a third table has what it counts.
     """
     machine, history = read_machine(job.file("machine")), job_history.read(job.inputs["provenance"])
     jobs = [(each, _cost(job, machine, each, work)) for each in history.values() if (work := each.workload)]
@@ -31,8 +34,12 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     text = "\n\n".join(costs.text(heading, rows, named.get(heading, {})) for heading, rows in tables.items())
     if left_out := len(history) - len(jobs):
         text += f"\n\nNot in the tables: {left_out} of {len(history)} jobs, which ran without `expected`."
+    slurm = _accounted(history.values())
+    if slurm:
+        text += f"\n\n{costs.accounted_text(slurm)}"
     files.write_bytes(out / "costs.md", f"Predicted for {machine.label}, and measured.\n\n{text}\n".encode())
-    files.write_json(out / "costs.json", {heading: [asdict(row) for row in rows] for heading, rows in tables.items()})
+    numbers: dict[str, Sequence[Line | Accounted]] = {**tables, **({"slurm": slurm} if slurm else {})}
+    files.write_json(out / "costs.json", {heading: [asdict(row) for row in rows] for heading, rows in numbers.items()})
     drawing.write(out / "costs.svg", lambda: costs.draw(tables, labels(job.suite)))
     return {"jobs": len(jobs)}
 
@@ -44,6 +51,22 @@ def _cost(job: Job, machine: Machine, record: Provenance, workload: Workload) ->
     cost = costs.estimate(workload, weights, machine, record.stage, engine)
     reused = record.reused_from is not None
     return replace(cost, measured=record.seconds, measured_cpu=record.cpu_seconds, reused=reused)
+
+
+def _accounted(history: Iterable[Provenance]) -> list[Accounted]:
+    """The attempts of the run's Slurm jobs: of jobs with a result by stage, of others that ended by their state."""
+    stages = {each.slurm_job: each.stage for each in history if each.slurm_job and each.reused_from is None}
+    ended = [each for each in accounting.attempts(stages) if each.state not in ("PENDING", "RUNNING")]
+    return costs.accounted(
+        Accounted(
+            name=stages.get(each.job, each.state.lower()),
+            attempts=1,
+            waited_hours=each.waited / 3600,
+            hours=each.seconds / 3600,
+            gpu_hours=each.seconds / 3600 * each.gpus,
+        )
+        for each in ended
+    )
 
 
 def _owner(job: Job, record: Provenance) -> str:

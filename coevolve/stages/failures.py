@@ -33,7 +33,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     labels = ReportLabels.of(suite)
     read = exploration.read(suite, job.files("explorations"))
     explored = [each for each in read if each.episodes]  # shares of nothing are undefined
-    experts = {env: _first_of_task(path) for env, path in job.files("experts").items()}
+    experts = {env: _first_actions(path) for env, path in job.files("experts").items()}
     records = job.files("records")
     evaluated = {name: [path for key, path in records.items() if key[0] == name] for name in suite.methods}
     jobs = {name: job_history.behind(history, paths) for name, paths in evaluated.items()}
@@ -41,11 +41,14 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     gradients = [
         (GradientReport.from_json(files.read_bytes(path)), _agent(key)) for key, path in job.files("gradients").items()
     ]
-    pairs = [(jsonl.read(path, PreferencePair), _agent(key)) for key, path in job.files("pairs").items()]
+    pairs = ((jsonl.stream(path, PreferencePair), _agent(key)) for key, path in job.files("pairs").items())
     hard = paper.hard_negative[0]
     measured = analysis.Analysis(
         shares=tuple(analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored),
-        diversity=tuple(analysis.diversity(each, experts[each.env]) for each in explored),
+        diversity=tuple(
+            analysis.diversity(exploration.trajectories(Path(each.source)), each.names, experts[each.env])
+            for each in explored
+        ),
         failure_rewards=tuple(analysis.failure_rewards(each) for each in explored),
         drift=_rows(analysis.drift, branch_jobs),
         gold=_rows(partial(analysis.trajectory_drift, sample="gold"), branch_jobs),
@@ -86,6 +89,9 @@ def _agent(key: SummaryKey) -> AgentRecord:
     return AgentRecord(method=method, env=env, seed=seed, iteration=iteration, agent=cast(Agent, agent))
 
 
-def _first_of_task(path: Path) -> dict[str, Trajectory]:
-    """The first expert of each task."""
-    return {expert.task.task_id: expert for expert in reversed(jsonl.read(path, Trajectory))}
+def _first_actions(path: Path) -> dict[str, tuple[str, ...]]:
+    """The actions of the first expert of each task."""
+    first: dict[str, tuple[str, ...]] = {}
+    for expert in jsonl.stream(path, Trajectory):
+        first.setdefault(expert.task.task_id, analysis.actions(expert))
+    return first

@@ -1,12 +1,16 @@
 """What the Snakefile does before the first job, in real runs of a suite that fetches one file from a mirror folder."""
 
 import hashlib
+import shlex
 import subprocess
 import sys
 
 import pytest
 from checkout import copy_of, environment
 
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
+from coevolve.dag.stage import files_of
 from coevolve.storage.locks import ProcessLock
 
 NOTE = b"a note\n"
@@ -91,3 +95,17 @@ def test_without_slurm_a_job_takes_as_many_gpus_as_it_requests(repo, tmp_path):
     assert done.returncode == 0, done.stderr
     (log,) = (repo / "results/mine/logs/download").glob("*.log")
     assert "GPU 0 of 2" in log.read_text() or "GPU 1 of 2" in log.read_text()
+
+
+def test_the_command_line_of_a_job_stays_short_with_many_seeds_and_starts(root, tmp_path):
+    """bash refuses a word of 128 KiB: the job makes the names of its inputs itself, and finds those of the plan."""
+    seeds = f"seeds={[*range(25)]}"
+    plan = Plan(load_suite("paper", [seeds]), root=str(tmp_path))
+    jobs = dict(plan.jobs(plan.files("regime", {})))  # a job of each stage
+    assert len(" ".join(files_of(plan.inputs("regime", {})))) > 2**17 and len(jobs) > 5
+    assert max(len(plan.arguments(*job)) for job in jobs.items()) < 1000 + len(str(tmp_path))
+    words = [sys.executable, "-m", "coevolve", "stage", "regime", "--suite", "paper", "--set", seeds]
+    command = f"{shlex.join([*words, '--root', str(tmp_path)])} {plan.arguments('regime', {})}"
+    done = subprocess.run(["bash", "-c", command], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "/records.jsonl: input `records` does not exist; run the stage that makes it." in done.stderr

@@ -1,5 +1,6 @@
 import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -296,6 +297,39 @@ def test_jobs_that_were_not_estimated_when_they_ran_are_left_out_and_counted(mad
         after, fewer = costs_of(plan)
     assert after.endswith(f"\nNot in the tables: 1 of {counts['all']} jobs, which ran without `expected`.\n")
     assert (fewer["evaluate"], fewer["all"]) == (counts["evaluate"] - 1, counts["all"] - 1)
+
+
+def test_the_costs_of_a_slurm_run_have_what_its_accounting_counts(root, made, tmp_path, monkeypatch):
+    """`sacct.txt` is what sacct of Slurm 22.05.8 with slurmdbd printed of seven jobs, for the options that it is given.
+
+    Jobs 16 (requeued once), 17 and 18 left results here; 19 failed, 20 was cancelled, 22 runs.
+    """
+    recorded, tool = root / "tests/follow/sacct.txt", tmp_path / "bin/sacct"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\ncat {recorded}\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    with contextlib.chdir(shutil.copytree(made, tmp_path / "run", symlinks=True)):
+        plan = Plan(load_suite("configs/glance.yaml"))
+        before, _ = costs_of(plan)
+        assert "sacct" not in before and not Path(tmp_path / "asked").exists(), "no job ran under Slurm"
+        for number, path in enumerate(sorted(Path().glob("results/*/*/*/*/seed0/**/provenance.json"))[:3], start=16):
+            record = json.loads(path.read_text())
+            path.write_text(json.dumps(record | {"stage": "train" if number < 18 else "sft", "slurm_job": str(number)}))
+        text, _ = costs_of(plan)
+        rows = {
+            row["name"]: row for row in json.loads(Path(plan.folder("costs", {}), "costs.json").read_text())["slurm"]
+        }
+    assert "Slurm's accounting of this run" in text
+    assert {name: row["attempts"] for name, row in rows.items()} == {
+        "train": 3, "sft": 1, "failed": 1, "cancelled": 1, "all": 6,
+    }  # fmt: skip
+    hours = {key: 3600 * rows["train"][key] for key in ("waited_hours", "hours", "gpu_hours")}
+    assert hours == pytest.approx({"waited_hours": 0 + 1 + 9, "hours": 3 + 6 + 9, "gpu_hours": 2 * 3 + 8 * 6 + 2 * 9})
+    assert 3600 * rows["sft"]["gpu_hours"] == pytest.approx(16 * 4), "of both nodes"
+    of_numbers, of_run = (tmp_path / "asked").read_text().splitlines()
+    assert of_numbers.startswith("--jobs 16,17,18 --allocations --parsable2 --noheader --format=JobIDRaw,")
+    assert of_run.startswith("--name coevolve_5b1d3c7e-64a1-4c55-8d0e-0f4b9c1a2e77 --starttime 2026-11-26T11:44:30 ")
 
 
 def costs_of(plan):

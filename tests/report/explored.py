@@ -1,6 +1,7 @@
 """Explorations and measurements made from rewards, notes and provenance of jobs, and claims about a range."""
 
 import math
+from pathlib import Path
 
 import builders
 from builders import turn
@@ -8,9 +9,10 @@ from builders import turn
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
 from coevolve.report import claims
-from coevolve.report.exploration import Exploration
+from coevolve.report.exploration import Exploration, ExploredEpisode
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
+from coevolve.storage import jsonl
 
 #: Of the paper's methods and environments.
 LABELS = ReportLabels(
@@ -25,15 +27,24 @@ def episode(task, reward, actions=("look",), *, observations=(), **fields):
     return builders.episode(task, reward, turns, prompt=f"Do {task}", **fields)
 
 
-def explored(method, rewards_by_task, *, agent="target", iteration=1, seed=0, env="sciworld", **names):
-    """One file: an episode of every task, or several where a list is given."""
-    episodes = tuple(
-        episode(task, reward, env=env, agent=agent, sample=sample)
+def episodes(rewards_by_task, **fields):
+    """An episode of every task, or several where a list is given."""
+    return [
+        episode(task, reward, sample=sample, **fields)
         for task, rewards in rewards_by_task.items()
         for sample, reward in enumerate(rewards if isinstance(rewards, list) else [rewards])
-    )
-    given = {"model": "tiny", "protocol": "fixed", "source": f"{method}/{seed}/{iteration}/{agent}"} | names
-    return Exploration(method=method, env=env, seed=seed, iteration=iteration, agent=agent, episodes=episodes, **given)
+    ]
+
+
+def explored(method, rewards_by_task, *, agent="target", iteration=1, seed=0, env="sciworld", folder=None, **names):
+    """One file of `episodes`; written to disk if a folder is given."""
+    played, source = episodes(rewards_by_task, env=env, agent=agent), f"{method}/{seed}/{iteration}/{agent}"
+    if folder:
+        source = f"{folder}/{source}"
+        jsonl.write(Path(source), played)
+    given = {"model": "tiny", "protocol": "fixed", "source": source} | names
+    kept = tuple(map(ExploredEpisode.of, played))
+    return Exploration(method=method, env=env, seed=seed, iteration=iteration, agent=agent, episodes=kept, **given)
 
 
 def measurement(

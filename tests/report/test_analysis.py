@@ -3,6 +3,8 @@ import importlib
 import json
 import math
 import shutil
+import weakref
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,12 +17,13 @@ from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
 from coevolve.envs.registry import is_refused
 from coevolve.errors import UserError
+from coevolve.records.base import Record
 from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
-from coevolve.report import analysis, examples, job_history, pair_counts
-from coevolve.report.exploration import Exploration
+from coevolve.report import analysis, examples, job_history, learnability, pair_counts
 from coevolve.run.run_stage import job_of
+from coevolve.stages.examples import COUNT
 from coevolve.storage import files, jsonl
 from coevolve.storage import provenance as provenance_file
 
@@ -29,9 +32,9 @@ DPO = {"dpo": {"epochs": 1.0, "batch_size": 1}}
 TARGET = {"env": "webshop", "agent": "target", "branch": "eto/seed0/iter1"}
 
 
-def of(*episodes, **names):
-    given_ = {"model": "tiny", "protocol": "fixed", "method": "eto", "env": "sciworld", "seed": 0, "iteration": 1}
-    return Exploration(**given_ | names, agent="target", episodes=episodes)
+def diversity(*episodes, experts=()):
+    names = {"method": "eto", "env": "sciworld", "seed": 0, "iteration": 1, "agent": "target"}
+    return analysis.diversity(episodes, names, {each.task.task_id: analysis.actions(each) for each in experts})
 
 
 def test_shares_add_up_at_every_threshold():
@@ -44,13 +47,13 @@ def test_shares_add_up_at_every_threshold():
 
 def test_diversity_by_hand():
     known, refused = "You see it.", "No known action matches that input."
-    one = of(
+    found = diversity(
         episode("a", 0.0, ("look", "look", "go"), observations=(known, refused, known)),
         episode("b", 0.5, ("look", "look", "go")),
         episode("c", 0.0, ("go", "look")),
         episode("d", 1.0, ("win",)),
+        experts=(episode("a", 1.0, ("look", "go")), episode("c", 1.0, ("stay",))),
     )
-    found = analysis.diversity(one, {"a": episode("a", 1.0, ("look", "go")), "c": episode("c", 1.0, ("stay",))})
     assert (found.failures, found.distinct, found.commonest) == (3, pytest.approx(2 / 3), pytest.approx(2 / 3))
     assert found.repeated == pytest.approx(2 / 5)
     assert found.invalid == pytest.approx(1 / 8)
@@ -59,9 +62,9 @@ def test_diversity_by_hand():
 
 
 def test_what_cannot_be_measured_is_none():
-    found = analysis.diversity(of(episode("a", 1.0)), {})
+    found = diversity(episode("a", 1.0))
     assert found.failures == 0 and found.distinct is None
-    found = analysis.diversity(of(episode("a", 0.0, ("look",))), {})
+    found = diversity(episode("a", 0.0, ("look",)))
     assert (found.repeated, found.distance, found.first_entropy) == (None, None, 0.0)
 
 
@@ -170,20 +173,23 @@ def test_pair_counts_are_printed_in_words():
     assert "In 2 pairs the rejected side was played under another text of the task." in retold
 
 
-def sides(ours, iteration=2, seed=0):
+def sides(folder, ours, iteration=2, seed=0):
     eto = {"a": 0.2, "b": 0.9, "c": 0.5, "d": 0.5, "e": 0.1}
     return [
-        explored("eto", eto, iteration=iteration, seed=seed),
-        explored("coevolve", ours, iteration=iteration, seed=seed, agent="failure"),
+        explored("eto", eto, iteration=iteration, seed=seed, folder=folder),
+        explored("coevolve", ours, iteration=iteration, seed=seed, agent="failure", folder=folder),
     ]
 
 
-def test_examples_follow_the_rule():
-    found = sides({"a": 0.7, "b": 0.1, "c": 0.5, "d": 1.0, "e": 0.6})
-    found += sides({"a": 0.9}, iteration=1) + sides({"a": 0.9}, seed=1)
+def test_examples_follow_the_rule(tmp_path):
+    found = sides(tmp_path, {"a": 0.7, "b": 0.1, "c": 0.5, "d": 1.0, "e": 0.6})
+    found += sides(tmp_path, {"a": 0.9}, iteration=1) + sides(tmp_path, {"a": 0.9}, seed=1)
     found += [explored("eto", {"a": 0.0}, iteration=3)]
     chosen = examples.examples(found, "sciworld", 2)
-    assert [(e.eto.task.task_id, pytest.approx(e.gap), e.iteration, e.seed) for e in chosen] == [
+    gaps = [e.failure.reward - e.eto.reward for e in chosen]
+    assert [
+        (e.eto.task.task_id, pytest.approx(gap), e.iteration, e.seed) for e, gap in zip(chosen, gaps, strict=True)
+    ] == [
         ("b", -0.8, 2, 0),
         ("a", 0.5, 2, 0),
     ]
@@ -239,6 +245,32 @@ def test_a_failure_of_the_environment_is_no_failure_of_an_agent(finished, tmp_pa
     for path in paths:
         jsonl.write(path, [each for each in jsonl.read(path, Trajectory) if each.stop is StopReason.ENV_ERROR])
     assert json.loads(products("alone")[0])["shares"] == []
+
+
+def test_products_hold_few_episodes_and_pairs_at_once(finished, tmp_path, monkeypatch):
+    """Counted in the stages as they are: a record is alive from the line that it is read from to its collection."""
+    alive, most, total, read = Counter(), Counter(), Counter(), Record.from_json.__func__
+
+    def counted(kind, line):
+        record, name = read(kind, line), kind.__name__
+        alive[name] += 1
+        total[name] += 1
+        most[name] = max(most[name], alive[name])
+        weakref.finalize(record, alive.subtract, [name])
+        return record
+
+    monkeypatch.setattr(Record, "from_json", classmethod(counted))
+    for stage in ("failures", "regime", "figure2", "verdicts", "examples"):
+        most.clear()
+        total.clear()
+        run(finished, stage, tmp_path / stage)
+        limit = 2 + 2 * COUNT * len(finished.suite.envs) if stage == "examples" else 2
+        assert total["Trajectory"] >= 4 * limit and most["Trajectory"] <= limit, stage
+        assert most["PreferencePair"] <= 2 and (total["PreferencePair"] > 10) == (stage == "failures"), stage
+    path = tmp_path / "practice.jsonl"
+    jsonl.write(path, [episode(f"t{step}", 0.5).model_copy(update={"seed": step}) for step in range(50)])
+    most.clear()
+    assert len(learnability.scores(jsonl.stream(path, Trajectory))) == 50 and most["Trajectory"] <= 2
 
 
 def test_the_products_of_explorations(finished, tmp_path):

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,24 @@ def test_one_policy_of_all_seeds_is_compared_with_every_seed(root, tmp_path, see
     (found,) = differences.paired(final, suite.report)
     assert found.estimate.seed_means == pytest.approx({seed: 0.35 + seed / 40 for seed in seeds})
     assert found.estimate.n_seeds == len(seeds)
+
+
+class Counted(tuple):
+    """A tuple that counts how often it is read."""
+
+    read = 0
+
+    def __iter__(self):
+        self.read += 1
+        return super().__iter__()
+
+
+def test_the_records_of_a_method_are_read_once_however_many_methods_there_are(root):
+    report = load_suite(root / "configs/suites/smoke.yaml").report
+    final = [measured(f"method{number}", "seen", [0.1 * number, 0.5]) for number in range(6)]
+    final = [replace(each, records=Counted(each.records)) for each in final]
+    assert len(differences.paired(final, report)) == 15
+    assert [each.records.read for each in final] == [1] * 6
 
 
 def test_rows_without_a_common_task_are_named(root):

@@ -17,13 +17,17 @@ def training(scores, order, *, group=1, seed=0):
     ]
 
 
+def rises(trainings, before):
+    return learnability.rises([learnability.scores(iter(each)) for each in trainings], before)
+
+
 def test_easy_tasks_at_the_end_are_no_rise():
     """Two trainings that learn nothing: one meets the easy tasks last, the other first."""
     before = {f"t{task}": task / 10 for task in range(10)}
     up = training([task / 10 for task in range(10)], range(10))
     down = training([task / 10 for task in reversed(range(10))], reversed(range(10)), seed=1)
-    assert learnability.rises([up, down], [{}, {}]) == pytest.approx([0.9, -0.9])
-    assert learnability.rises([up, down], [before, before]) == pytest.approx([0.0, 0.0], abs=1e-12)
+    assert rises([up, down], [{}, {}]) == pytest.approx([0.9, -0.9])
+    assert rises([up, down], [before, before]) == pytest.approx([0.0, 0.0], abs=1e-12)
 
 
 def test_the_rise_is_from_the_first_to_the_last_step():
@@ -34,19 +38,19 @@ def test_the_rise_is_from_the_first_to_the_last_step():
         training([before[f"t{task}"] + 0.3 * step / 20 for step, task in enumerate(order)], order, group=2, seed=seed)
         for seed, order in enumerate(orders)
     ]
-    assert learnability.rises(trainings, [before, before]) == pytest.approx([0.3, 0.3])
+    assert rises(trainings, [before, before]) == pytest.approx([0.3, 0.3])
 
 
 def test_what_is_not_known_before_changes_nothing():
     given = training([0.1 * step for step in range(5)], range(5))
-    assert learnability.rises([given], [{}]) == pytest.approx([0.4])
+    assert rises([given], [{}]) == pytest.approx([0.4])
     failed = episode("t9", 0.0).model_copy(update={"seed": 4, "stop": StopReason.ENV_ERROR})
-    assert learnability.rises([[*given, failed]], [{"t9": 1.0}]) == pytest.approx([0.4])
+    assert rises([[*given, failed]], [{"t9": 1.0}]) == pytest.approx([0.4])
 
 
 def test_one_step_has_no_rise():
-    assert learnability.rises([training([0.5], [0]), training([0.1, 0.6], [0, 1])], [{}, {}]) == pytest.approx([0.5])
-    assert learnability.rises([], []) == [] == learnability.rises([[]], [{}])
+    assert rises([training([0.5], [0]), training([0.1, 0.6], [0, 1])], [{}, {}]) == pytest.approx([0.5])
+    assert rises([], []) == [] == rises([[]], [{}])
 
 
 def test_tasks_that_differ_hide_less_of_a_rise_than_without_adjustment():
@@ -62,7 +66,7 @@ def test_tasks_that_differ_hide_less_of_a_rise_than_without_adjustment():
                 scores = np.clip(ease + rise * np.arange(40) / 39 + rng.normal(0.0, 0.1, 40), 0.0, 1.0)
                 trainings.append(training(scores.tolist(), range(40), seed=seed))
                 before.append({f"t{task}": float(reward) for task, reward in enumerate(ease)} if known else {})
-            low, _ = stats.student_interval(learnability.rises(trainings, before), 0.95) or (0.0, 0.0)
+            low, _ = stats.student_interval(rises(trainings, before), 0.95) or (0.0, 0.0)
             passes += low > 0.0
         return passes / 60
 

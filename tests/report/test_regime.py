@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from report.explored import episode, explored, provenance, train_report
+from report.explored import explored, provenance, train_report
 
 from coevolve.config.derived.methods import with_model
 from coevolve.config.loading import load_suite
@@ -15,6 +15,7 @@ from coevolve.records.episodes import StopReason
 from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
 from coevolve.report import regime
 from coevolve.report.labels import ReportLabels
+from coevolve.report.learnability import Score
 from coevolve.stages.parts import regime_evidence
 from coevolve.storage import jsonl
 from coevolve.storage.files import write_bytes
@@ -37,12 +38,9 @@ def pairing(pairs, ties=447):
     return PairingSummary(kinds=kinds, without_kind={}, trajectories=counted, empty=())
 
 
-def practised(rewards, seed=0):
-    """The episodes of an online training with a task in each step."""
-    return [
-        episode(f"t{step}", reward).model_copy(update={"seed": 100 * seed + step})
-        for step, reward in enumerate(rewards)
-    ]
+def practised(rewards):
+    """The scores of an online training with a task in each step."""
+    return [Score(f"t{step}", step, reward) for step, reward in enumerate(rewards)]
 
 
 def evidence(
@@ -63,7 +61,7 @@ def evidence(
         },
         trainings={("coevolve", "sciworld", seed, 1, "failure"): training([0.1] * steps) for seed in seeds},
         practice={
-            ("sciworld", seed): practised([each + seed * step / 1000 for step, each in enumerate(grown)], seed)
+            ("sciworld", seed): practised([each + seed * step / 1000 for step, each in enumerate(grown)])
             for seed in seeds
         },
     )
@@ -110,7 +108,7 @@ def test_each_check_fails_alone(measure, report, change, name):
 def test_an_interval_that_contains_0_is_undecided_and_not_passed(measure, report):
     given = evidence(measure)
     rises = zip(given.practice, (0.3, -0.3, 0.0), strict=True)
-    mixed = {key: practised([0.4 + rise * step / 9 for step in range(10)], key[1]) for key, rise in rises}
+    mixed = {key: practised([0.4 + rise * step / 9 for step in range(10)]) for key, rise in rises}
     result = judged(dataclasses.replace(given, practice=mixed), report)
     assert names(result, False) == {"learnability"}
     assert regime.sentence(result, LABELS).endswith("undecided: learnability: rise of GRPO's training reward.")
@@ -120,7 +118,7 @@ def test_an_interval_that_contains_0_is_undecided_and_not_passed(measure, report
 def test_episodes_that_the_context_ended_are_counted(measure, report):
     given = evidence(measure)
     (first, *others) = given.explorations
-    cut = [each.model_copy(update={"stop": StopReason.CONTEXT}) for each in first.episodes[:1]]
+    cut = [each._replace(stop=StopReason.CONTEXT) for each in first.episodes[:1]]
     changed = first.__class__(**{**vars(first), "episodes": (*cut, *first.episodes[1:])})
     result = judged(dataclasses.replace(given, explorations=[changed, *others]), report)
     failed = [(check.name, check.seed, check.value) for check in result if check.passed is False]

@@ -30,6 +30,10 @@ def options(name="test", resamples=2000, confidence=0.95):
     return {"report": report, "rng": seeds.generator(0, name)}
 
 
+def difference(a, b):
+    return stats.difference(stats.RewardTable.of(a), stats.RewardTable.of(b), **options())
+
+
 def test_interval_agrees_with_the_exact_bootstrap_distribution():
     rewards = {"a": [0.0], "b": [0.3], "c": [0.9], "d": [1.0], "e": [0.45]}
     values = [rewards[task][0] for task in sorted(rewards)]
@@ -90,13 +94,13 @@ def test_a_mean_of_independent_groups_is_narrower_than_either():
 def test_difference_is_paired_by_task():
     base = {f"t{i}": [i / 20, i / 20] for i in range(10)}
     better = {task: [value + 0.1 for value in values] for task, values in base.items()}
-    result = stats.difference(records(better), records(base), **options())
+    result = difference(records(better), records(base))
     assert (result.mean, result.low, result.high) == pytest.approx((0.1, 0.1, 0.1))
     assert (result.n, result.n_tasks, result.n_seeds) == (40, 10, 2)
 
 
 def test_difference_uses_shared_tasks_only():
-    result = stats.difference(records({"a": [1.0], "b": [0.0]}), records({"b": [0.5], "c": [0.0]}), **options())
+    result = difference(records({"a": [1.0], "b": [0.0]}), records({"b": [0.5], "c": [0.0]}))
     assert (result.mean, result.n, result.n_tasks) == (-0.5, 2, 1)
 
 
@@ -106,7 +110,7 @@ def test_nothing_to_average_is_an_error():
     with pytest.raises(UserError, match="no evaluation records"):
         stats.estimate(records({"a": [1.0]}), [], **options())
     with pytest.raises(UserError, match="share no evaluated task"):
-        stats.difference(records({"a": [1.0]}), records({"b": [1.0]}), **options())
+        difference(records({"a": [1.0]}), records({"b": [1.0]}))
 
 
 def test_an_interval_stays_in_the_range_of_rewards():
@@ -132,7 +136,8 @@ def records(shift):
     ]
 
 options = {"report": ReportConfig(bootstrap=50, confidence=0.95), "rng": seeds.generator(0, "x")}
-found = stats.estimate(records(0), **options), stats.difference(records(0), records(4), **options)
+sides = [stats.RewardTable.of(records(shift)) for shift in (0, 4)]
+found = stats.estimate(records(0), **options), stats.difference(*sides, **options)
 assert all(each.high - each.low > 0.05 for each in found), found
 print(*found)
 """

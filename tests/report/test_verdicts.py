@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import record
-from report.explored import claim, explored
+from report.explored import claim, episodes, explored
 
 from coevolve.config.loading import load_suite
 from coevolve.dag.branch import Branch
@@ -274,8 +274,8 @@ def results(plan, rewards):
             records = [record(f"t{task}", reward + task / 100, split=split, seed=seed) for task in range(20)]
             jsonl.write(Path(path), records)
             for agent, file in plan.rollouts("tiny", env, Branch(method, seed, iteration)).items() if iteration else ():
-                own = explored(method, {f"t{task}": 0.5 for task in range(20)}, agent=agent, env=env)
-                jsonl.write(Path(file), own.episodes)
+                own = episodes({f"t{task}": 0.5 for task in range(20)}, agent=agent, env=env)
+                jsonl.write(Path(file), own)
 
 
 def test_verdicts_of_a_suites_files(root, tmp_path):

@@ -58,6 +58,25 @@ def test_jobs_at_the_same_time_have_different_gpus(start):
     assert len(held) == 2 and len({*held, *third}) == 3 and {*held, *third} < set(UUIDS)
 
 
+@pytest.mark.parametrize(("assigned", "count"), [("0,1,2", 8), ("", 1), (None, 8)])
+def test_a_slurm_job_with_fewer_gpus_than_requested_ends_before_it_imports_torch(computer, assigned, count):
+    """The whole command, whose stage is not looked at; without CUDA_VISIBLE_DEVICES the driver's tool is asked."""
+    environment = os.environ | {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"}
+    environment.pop("ACCELERATE_USE_CPU", None)
+    environment |= {} if assigned is None else {devices.VISIBLE: assigned}
+    code = (
+        "import atexit, sys, coevolve.cli; atexit.register(lambda: print('torch' in sys.modules)); coevolve.cli.main()"
+    )
+    words = ["stage", "pretrain", "--suite", "smoke", "--gpus", str(count), "--out", str(computer / "out")]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, check=False
+    )
+    has = len(UUIDS if assigned is None else [name for name in assigned.split(",") if name])
+    assert done.returncode == 2 and done.stdout == "False\n"
+    assert f"--gpus {count}: Slurm job 7 has {has} on n1; " in done.stderr and "Traceback" not in done.stderr
+    assert not (computer / "out").exists()
+
+
 def test_a_job_waits_for_gpus_and_takes_none_meanwhile(start):
     """Of four GPUs three are in use: a job for two waits, and the free one stays free for a job for one."""
     one, two = start(1), start(2)

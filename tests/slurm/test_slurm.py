@@ -1,9 +1,15 @@
 """The DAG on a real Slurm, and what goes wrong on a cluster: each ends in a resumed run with the same results."""
 
+import shlex
 import signal
+import subprocess
+import sys
 
 import pytest
 from slurm.harness import Run, copied, ended, machine, results, same, until
+
+from coevolve.records.episodes import Trajectory
+from coevolve.storage import jsonl, provenance
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -93,6 +99,44 @@ def test_a_job_that_outlives_its_killed_snakemake_is_waited_for_and_never_run_be
     orphan.resume()
     ended(second, run.repo)
     assert same(run, alone)
+
+
+def test_a_job_that_gets_fewer_gpus_than_its_stage_requests_says_so(cluster, repo):
+    log, words = repo / "fewer.log", ["stage", "pretrain", "--suite", "slurm", "--gpus", "3", "--out", "fewer"]
+    wrapped = shlex.join([sys.executable, "-m", "coevolve", *words])
+    variables = {**cluster.environment, "PYTHONPATH": str(repo)}
+    job = ["sbatch", "--wait", "--parsable", "--gpus=1", "--mem=1G", f"--output={log}", "--wrap", wrapped]
+    done = subprocess.run(job, cwd=repo, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and f"--gpus 3: Slurm job {done.stdout.strip()} has 1 on n1; " in log.read_text()
+
+
+def test_grpo_on_two_nodes_plays_the_episodes_of_one_process_and_trains_on_them(cluster, alone, tmp_path):
+    """A job of two nodes starts `coevolve stage grpo` on both, without GPUs: each plays one group of a step's two."""
+    repo = copied(alone, tmp_path / "repo")
+    stage = [sys.executable, "-m", "coevolve", "stage", "grpo", "--suite", "slurm", "--machine", "tests"]
+    stage += ["--on", "model=tiny", "--on", "env=sciworld", "--on", "branch=grpo/seed0/iter1", "--on", "agent=target"]
+    nodes = ["--processes", "2", "--nodes", "2", "--launch", "configs/accelerate/ddp.yaml"]
+    job = ["sbatch", "--wait", "--nodes=2", "--ntasks-per-node=1", "--mem=8G", "--output=job.log", "--wrap"]
+    commands = {"one": [*stage, "--out", "one"], "two": [*job, shlex.join([*stage, *nodes, "--out", "two"])]}
+    variables = {**cluster.environment, "PYTHONPATH": str(repo), "HOME": str(repo), "ACCELERATE_USE_CPU": "1"}
+    for out, command in commands.items():
+        done = subprocess.run(command, cwd=repo, env=variables, capture_output=True, text=True, check=False)
+        log = repo / "job.log"
+        assert done.returncode == 0, done.stderr[-8000:] + (log.read_text() if log.exists() else "")
+        assert (repo / out / "policy.json").exists()
+    one, two = (provenance.read(repo / out / "provenance.json") for out in commands)
+    assert one.slurm_job is None and two.slurm_job is not None
+    assert (two.notes.launch["processes"], two.notes.launch["nodes"]) == (2, 2) and one.notes.launch is None
+    assert two.notes.steps == one.notes.steps == 3
+    played = [jsonl.read(repo / out / "episodes.jsonl", Trajectory) for out in commands]
+    keys = [[(each.task.task_id, each.sample, each.policy.name) for each in episodes] for episodes in played]
+    assert keys[0] == keys[1] and len(set(keys[1])) == len(keys[1]) == 12, "each episode is played once"
+    steps = list(zip(one.notes.history, two.notes.history, strict=True))
+    # Steps of equal rewards have no gradient; from the first one with a gradient on, weights differ by rounding.
+    first = next(number for number, (step, _) in enumerate(steps) if step["grad_norm"])
+    assert steps[first][1]["grad_norm"] == pytest.approx(steps[first][0]["grad_norm"], rel=1e-4)
+    until_first = [[each.turns for each in episodes[: 4 * (first + 1)]] for episodes in played]
+    assert until_first[0] == until_first[1]
 
 
 def resumed(run: Run) -> bool:

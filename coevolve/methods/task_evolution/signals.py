@@ -11,7 +11,7 @@ rollouts of two agents that explore the same tasks are one step, in which a task
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from coevolve.config.names import SignalKind
@@ -41,7 +41,7 @@ class Visit:
         return sum(episode.reward for episode in self.episodes) / len(self.episodes)
 
 
-def visits(rounds: Sequence[Sequence[Trajectory]]) -> list[Visit]:
+def visits(rounds: Iterable[Iterable[Trajectory]]) -> list[Visit]:
     """The visits of all rounds in training order, without failed environments; an agent has one seed in a step."""
     groups: defaultdict[tuple[int, int, str], list[Trajectory]] = defaultdict(list)
     for number, episodes in enumerate(rounds, start=1):
@@ -51,7 +51,7 @@ def visits(rounds: Sequence[Sequence[Trajectory]]) -> list[Visit]:
     return [Visit(group[0].task, number, step, tuple(group)) for (number, step, _), group in groups.items()]
 
 
-def _numbered(episodes: Sequence[Trajectory]) -> Iterator[tuple[int, Trajectory]]:
+def _numbered(episodes: Iterable[Trajectory]) -> Iterator[tuple[int, Trajectory]]:
     """Each episode with the number of its step; the next step begins when the seed of an agent changes."""
     step, seeds = 0, dict[Agent, int]()
     for episode in episodes:

@@ -11,7 +11,7 @@ from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import ExplorationKey
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
-from coevolve.report import exploration, measurement, pair_counts, regime
+from coevolve.report import exploration, learnability, measurement, pair_counts, regime
 from coevolve.report.regime import RegimeCheck, RegimeEvidence
 from coevolve.storage import jsonl
 
@@ -29,7 +29,9 @@ def read(suite: Suite, files: Mapping[str, Mapping[Any, Path]], jobs: Iterable[P
         explorations=exploration.read(suite, files.get("explorations", {})),
         summaries=pair_counts.read(files.get("summaries", {})),
         trainings=_trainings(suite, jobs),
-        practice={key: jsonl.read(path, Trajectory) for key, path in files.get("practice", {}).items()},
+        practice={
+            key: learnability.scores(jsonl.stream(path, Trajectory)) for key, path in files.get("practice", {}).items()
+        },
     )
 
 
