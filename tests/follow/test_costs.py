@@ -18,6 +18,7 @@ from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
 from coevolve.follow import disk, estimates
 from coevolve.report import costs
+from coevolve.report.number_text import readable
 
 
 @pytest.fixture
@@ -31,6 +32,8 @@ def plan(root, machine, tmp_path, monkeypatch):
     return Plan(load_suite(root / "configs/suites/paper.yaml"), root=str(tmp_path), shards=machine.shards)
 
 
+#: A full run of `paper` makes the positive-agent ablation too.
+ROWS_ALONE = "ablations.positive_agent.default=false"
 WILDCARDS = {"model": "llama2-7b-chat", "env": "webshop", "branch": "base/seed0", "agent": "target"}
 
 
@@ -89,9 +92,10 @@ def test_playing_costs_what_the_engine_that_plays_takes(root, plan, machine):
     def rates(stage, branch, suite=plan.suite):
         names = {**WILDCARDS, "branch": branch}
         work, seconds = (Plan(suite).workload(stage, names), estimates.cost(Plan(suite), machine, stage, names).seconds)
-        trained = 6 * 6.74e9 * work.train / (9.89e14 * machine.costs.training)
+        flops = 9.89e14 * job_resources(machine, stage).processes
+        trained = 6 * 6.74e9 * work.train / (flops * machine.costs.training)
         left = seconds - machine.costs.startup_seconds - work.turn_seconds - trained
-        return left / (2 * 6.74e9 / 9.89e14), work.read, work.write
+        return left / (2 * 6.74e9 / flops), work.read, work.write
 
     own, vllm = (machine.costs.reading, machine.costs.writing), (machine.costs.vllm_reading, machine.costs.vllm_writing)
     built_in = load_suite(root / "configs/suites/paper.yaml", ["sampler={engine: transformers}"])
@@ -112,19 +116,21 @@ def test_hours_are_a_range_where_the_machine_has_ends(plan, machine):
     for low, middle, high in zip(fast, rows, slow, strict=True):
         assert (low.gpu_hours < middle.gpu_hours < high.gpu_hours) or middle.gpu_hours == 0, middle.name
     text = costs.text("stage", rows, ends=(fast, slow))
-    assert f"{rows[-1].gpu_hours:.1f} ({fast[-1].gpu_hours:.1f} to {slow[-1].gpu_hours:.0f})" in text
+    whole, least, most = (readable(each[-1].gpu_hours) for each in (rows, fast, slow))
+    assert f"{whole} ({least} to {most})" in text
     assert costs.paced(machine.model_copy(update={"costs": read_machine("cpu").costs})) == ()
 
 
 def test_trainings_of_the_papers_models_fit_a_gpu_as_they_are_laid_out(machine):
+    large = read_machine("h100_13b")
     memory = {
         (suite, *key): bytes_
-        for suite in ("paper", "base_models")
-        for key, bytes_ in estimates.memory(Plan(load_suite(suite)), machine).items()
+        for suite, nodes in (("paper", machine), ("base_models", large))
+        for key, bytes_ in estimates.memory(Plan(load_suite(suite)), nodes).items()
     }
     assert {stage for _, _, stage in memory} == {"sft", "rft_train", "train"} and max(memory.values()) < 80e9
     wide = Plan(load_suite("base_models", ["dpo.micro_batch=4"]))
-    assert estimates.memory(wide, machine)["llama2-13b-chat", "train"] == pytest.approx(83e9, rel=0.01)
+    assert estimates.memory(wide, large)["llama2-13b-chat", "train"] == pytest.approx(83e9, rel=0.01)
     assert estimates.memory(wide, read_machine("cpu")) == {}
 
 
@@ -185,7 +191,7 @@ def test_the_disk_of_the_paper_with_pruned_weights_is_that_of_its_bases_and_last
     """One seed of the three rows keeps 0.33 TB, 0.25 with finals in bfloat16; an ablation with three seeds 1.4 TB."""
 
     def of(*overrides, methods=("sft", "eto", "coevolve")):
-        settings = [f"methods=[{','.join(methods)}]", *overrides]
+        settings = [f"methods=[{','.join(methods)}]", ROWS_ALONE, *overrides]
         plan = Plan(load_suite(root / "configs/suites/paper.yaml", settings), root=str(tmp_path), shards=machine.shards)
         return disk.disk(plan, machine)
 
@@ -208,9 +214,9 @@ def test_the_paper_takes_27_gpu_hours_and_its_starts_are_printed(plan, machine, 
     """With 0.4 of the peak and 120 s a start; three rows and one seed. A run on one node of eight takes no longer than
     with eight GPUs for each training and every rollout in four parts.
     """
-    rows = plan.suite.model_copy(update={"methods": ["sft", "eto", "coevolve"]})
+    rows = load_suite("paper", ["methods=[sft,eto,coevolve]", ROWS_ALONE])
     plan = Plan(rows, root=plan.root, shards=machine.shards)
-    costs_then = {"training": 0.4, "reading": 0.4, "writing": 0.03, "startup_seconds": 120}
+    costs_then = {"training": 0.4, "vllm_reading": 0.4, "vllm_writing": 0.03, "startup_seconds": 120}
     then = machine.model_copy(update={"costs": machine.costs.model_copy(update=costs_then)})
     jobs = [(stage, estimates.cost(plan, then, stage, on)) for stage, on in plan.jobs()]
     assert sum(cost.gpu_hours for _, cost in jobs) <= 27
@@ -223,7 +229,9 @@ def test_the_paper_takes_27_gpu_hours_and_its_starts_are_printed(plan, machine, 
     assert len(trainings) == 36
     hours = len(trainings) * 4 * 120 / 3600
     assert f"{hours:.1f} of them of trainings" in estimates.starts(plan, then)
-    printed = coevolve("plan", "--suite", "paper", "--machine", "h100", "--set", "methods=[sft,eto,coevolve]")[1]
+    printed = coevolve(
+        "plan", "--suite", "paper", "--machine", "h100", "--set", "methods=[sft,eto,coevolve]", "--set", ROWS_ALONE
+    )[1]
     assert printed.splitlines()[-1] == estimates.starts(plan, machine)
 
 
