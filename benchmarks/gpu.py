@@ -556,8 +556,9 @@ def machine() -> str:
 
 
 def commit() -> str:
-    """The commit that is measured, or `unknown`."""
-    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    """The commit that is measured, `-dirty` with other changes, or `unknown`."""
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    done = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
 
