@@ -1,4 +1,4 @@
-"""The archives of `results/evidence`: whole, and of the runs that the committed results are made from."""
+"""The archives of `results/evidence`: whole, and of the runs of the committed results, where there are any yet."""
 
 import hashlib
 import re
@@ -26,8 +26,10 @@ for archive in (front_page.ROOT / "results/evidence").iterdir():
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_archives_of_a_folder_have_the_files_of_its_committed_jobs(folder):
     contents = FOLDERS[folder]
-    committed = {job["result"]: job["outputs"] for job in front_page.read_lines(folder, JOBS)}
     jobs = {path.parent: Provenance.from_json(text) for path, text in contents.items() if path.name == provenance.NAME}
+    committed = {job.result: job.outputs for job in jobs.values()}  # of a suite that still runs
+    if (front_page.REFERENCE / folder).exists():
+        committed = {job["result"]: job["outputs"] for job in front_page.read_lines(folder, JOBS)}
     assert {job.result for job in jobs.values()} == committed.keys()
     assert all(made / suite_evidence.MARKER in contents for made in jobs), "the marks of unpacked results"
     others = (provenance.NAME, suite_evidence.MARKER)
