@@ -257,7 +257,10 @@ def test_pruned_weights_are_needed_by_an_edited_evaluation_alone(finished, tmp_p
     assert done.returncode == 0, done.stderr[-4000:]
     evaluated = done.stderr.index("ETO · seed 0 · iteration 1 · evaluate  ")
     assert done.stderr.index("ETO · seed 0 · iteration 1 · train target  weights pruned") > evaluated
-    kept = {path.parent.relative_to(repo / "results/nano/tiny/sciworld") for path in repo.rglob("model.safetensors")}
+    kept = {
+        path.parent.relative_to(repo / "results/nano/tiny/sciworld")
+        for path in (repo / "results/nano").rglob("model.safetensors")
+    }
     assert {str(folder) for folder in kept} == {
         *(f"base/{name}/policy/target" for name in ("untrained", "pretrained", "seed0")),
         "base/seed0/policy/failure",

@@ -11,7 +11,7 @@ from coevolve.dag.stage import Stage
 from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl
 
-TABLE = "coevolve/dag/rules/play.py"
+TABLE = "coevolve/dag/rules/pairs.py"
 BRANCH = "tiny/webshop/base/untrained"
 
 
@@ -32,7 +32,7 @@ def added(page, kit):
     evaluated = f"results/glance/{BRANCH}/eval/records.jsonl"
     kit.run("snakemake", "--profile", "smoke", "--config", "suite=glance", "--", evaluated)
     declaration, module = page.blocks("python")
-    kit.edit(TABLE, "STAGES = (SHARD, ROLLOUT, EVALUATE)\n", f"\n{declaration}")
+    kit.edit(TABLE, "STAGES = (PAIRING, STEPS, SELECT)\n", f"\n{declaration}")
     kit.write("coevolve/stages/lengths.py", module)
     return kit
 
