@@ -406,7 +406,7 @@ class Quirks(Strict):
     sql_wrapper: Literal["lenient", "exact"]  # 9
     sql_reward: Literal["raw", "clipped"]  # 10
     env_error: Literal["zero", "exclude"]  # 12
-    action_label: names.ActionLabel  # 13
+    action_label: names.ActionLabel = "first"  # 13; results from before it have no such key
 
 
 class RegimeConfig(Strict):

@@ -12,9 +12,13 @@ FAST = ["losses and gradients", "attention of packed rows", "SFT 1.1B, flat", "r
 
 @pytest.fixture
 def gpu(root, monkeypatch):
-    """The program as a module, for its processes too."""
+    """The program as a module, for its processes too; packages of tests have the names of two other benchmarks."""
     monkeypatch.syspath_prepend(root / "benchmarks")
-    return importlib.import_module("gpu")
+    others = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] in ("train", "rollout")}
+    yield importlib.import_module("gpu")
+    for name in ("train", "rollout"):
+        sys.modules.pop(name, None)
+    sys.modules.update(others)
 
 
 def run(root, out, *options):

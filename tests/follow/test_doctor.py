@@ -164,7 +164,7 @@ def test_only_the_stages_of_the_suite_count(repo):
 
 def test_a_suite_without_estimates_is_examined_too(repo):
     found = doctor.RunSetup.of("paper", ["envs.webshop.expected=null"], "h100", None)
-    assert found.suite and (found.gigabytes, found.gpus) == (doctor.MINIMUM_GB, 4)
+    assert found.suite and (found.gigabytes, found.gpus) == (doctor.MINIMUM_GB, 8)
 
 
 @pytest.mark.parametrize(

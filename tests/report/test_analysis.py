@@ -135,7 +135,7 @@ def test_compute_adds_up(root):
         provenance("m/e/eval", stage="table1", seconds=1800.0, notes=played(7)),
     ]
     found = analysis.compute("eto", jobs, read_machine(root / "configs/machines/h100.yaml"))
-    assert (found.jobs, found.hours, found.gpu_hours) == (2, 1.5, 8.0)
+    assert (found.jobs, found.hours, found.gpu_hours) == (2, 1.5, 4.0)
     assert (found.trained_tokens, found.sampled_tokens) == (9, 7)
 
 
