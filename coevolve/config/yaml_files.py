@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import yaml
 
-from coevolve.errors import UserError, suggestion
+from coevolve.errors import UserError, brief, suggestion
 from coevolve.shipped import CONFIGS
 
 #: Folders below `configs/` in which a file that another extends is searched.
@@ -188,7 +188,7 @@ def _read(path: Path) -> Section:
 
 
 def _joined(error: Exception) -> str:
-    return "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())[:300]
+    return "nested too deeply" if isinstance(error, RecursionError) else brief(error)
 
 
 def _with_origin(value: Any, origin: str) -> Any:

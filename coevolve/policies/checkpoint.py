@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
-from coevolve.errors import UserError
+from coevolve.errors import UserError, brief
 from coevolve.storage.policy_dir import WEIGHTS, require_weights
 
 #: Buffers in older files, which the model computes: transformers ignores them too.
@@ -51,7 +51,7 @@ def read_config(path: Path) -> Any:
     try:
         return AutoConfig.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError, TypeError, StrictDataclassError) as error:
-        raise UserError(f"{path / 'config.json'}: {_reason(error)}") from error
+        raise UserError(f"{path / 'config.json'}: {brief(error)}") from error
 
 
 def _expected(path: Path, config: Any) -> tuple[Shapes, set[str], list[str]]:
@@ -60,7 +60,7 @@ def _expected(path: Path, config: Any) -> tuple[Shapes, set[str], list[str]]:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
     except (ValueError, RuntimeError, OverflowError) as error:
-        raise UserError(f"{path / 'config.json'}: no model can be made of it ({_reason(error)}).") from error
+        raise UserError(f"{path / 'config.json'}: no model can be made of it ({brief(error)}).") from error
     ignored = [_COMPUTED, *(model._keys_to_ignore_on_load_unexpected or ())]
     tied = set(model.all_tied_weights_keys) if config.tie_word_embeddings else set()
     return {name: tuple(weight.shape) for name, weight in model.state_dict().items()}, tied, ignored
@@ -79,7 +79,7 @@ def _shapes(path: Path) -> Shapes:
             with safe_open(file, "pt") as weights:
                 shapes |= {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
         except SafetensorError as error:
-            raise UserError(f"{file}: damaged ({_reason(error)}); copy it again.") from error
+            raise UserError(f"{file}: damaged ({brief(error)}); copy it again.") from error
     return shapes
 
 
@@ -101,7 +101,3 @@ def _some(names: Sequence[str]) -> str:
     """The first names and the number of the others."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return f"{', '.join(names[:_LISTED])}{more}"
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

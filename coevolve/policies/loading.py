@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from coevolve.errors import UserError
+from coevolve.errors import UserError, brief
 from coevolve.policies.checkpoint import read_config, require_whole
 
 
@@ -44,11 +44,10 @@ def load_tokenizer(path: Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError, TypeError, KeyError) as error:
-        reason = " ".join(str(error).split())[:300]
         raise UserError(
-            f"{path}: no tokenizer can be loaded ({reason}); copy tokenizer.json beside the weights."
+            f"{path}: no tokenizer can be loaded ({brief(error)}); copy tokenizer.json beside the weights."
         ) from error
-    rows, tokens = read_config(path).vocab_size, len(tokenizer)
+    rows, tokens = read_config(path).get_text_config().vocab_size, len(tokenizer)
     if tokens > rows:
         raise UserError(
             f"{path}: the tokenizer has {tokens} tokens, the model {rows}; give the tokenizer of this model."

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from coevolve import seeds
 from coevolve.chat.prompts import without_surrogates
 from coevolve.config.sections import EndpointConfig
-from coevolve.errors import UserError
+from coevolve.errors import UserError, brief
 from coevolve.policies.base import Completion, ContinuousPolicy, Conversation
 from coevolve.policies.endpoint import Usage, base_url, check_ref, endpoint_host, endpoint_ref, is_plain
 from coevolve.policies.engines import EngineSettings
@@ -158,7 +158,7 @@ class OpenAIPolicy(ContinuousPolicy):
     def _error_message(self, error: openai.OpenAIError) -> str:
         """The problem and its remedy in one sentence, without the API key."""
         status = getattr(error, "status_code", None)
-        detail = " ".join(_without_key(str(error)).split())[:300]
+        detail = brief(_without_key(str(error)))
         again = "then run again: finished episodes are kept"
         name = self._endpoint.model
         problem = {

@@ -61,7 +61,7 @@ class MeasuredCells:
         remark = f"In brackets the paper's cell ({self.claims.source})." if {*paper.values()} - {None} else ""
         table = self.table(REWARD, rows, columns, paper, remark)
         marks = ascii_lowercase[len(table.footnotes) :]
-        more = (Footnote(mark=mark, text=text, cells=()) for mark, text in zip(marks, notes, strict=False))
+        more = (Footnote(mark=mark, text=text, cells=()) for mark, text in zip(marks[: len(notes)], notes, strict=True))
         return table.model_copy(update={"footnotes": (*table.footnotes, *more)})
 
     def success_table(self) -> Table:

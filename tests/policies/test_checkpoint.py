@@ -1,11 +1,13 @@
 """Checkpoints that are not whole, as others' tools write them: one sentence each, wherever weights are loaded."""
 
+import contextlib
 import json
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from templates.models import llama, qwen3, tokenizer
+from transformers import Gemma3Config
 
 from coevolve.errors import UserError
 from coevolve.policies import checkpoint, loading
@@ -128,3 +130,13 @@ def test_a_tokenizer_that_is_missing_or_larger_than_the_model_is_named(saved):
         file.unlink()
     with pytest.raises(UserError, match="no tokenizer can be loaded"):
         loading.load_tokenizer(saved)
+
+
+def test_the_tokens_of_a_model_with_a_config_for_its_text_are_counted_there(tmp_path):
+    """As in models that also see images: their config has no `vocab_size` of its own."""
+    tokenizer("tiny").save_pretrained(tmp_path)
+    rows = len(tokenizer("tiny"))
+    for size, fits in ((rows, True), (rows - 1, False)):
+        Gemma3Config(text_config={"vocab_size": size}).save_pretrained(tmp_path)
+        with contextlib.nullcontext() if fits else pytest.raises(UserError, match=f"the model {size}"):
+            assert len(loading.load_tokenizer(tmp_path)) == rows
