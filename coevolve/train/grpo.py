@@ -105,7 +105,6 @@ def run_grpo(
     """
     started = time.monotonic()
     episodes_per_rank(config)
-    before = policy_dir.describe(run.start)
     if reference:
         policy_dir.describe(reference)
         require_whole(reference)
@@ -114,7 +113,7 @@ def run_grpo(
     schedule = schedule or online.task_schedule(setup.tasks, per_step, config.epochs, run.seed)
     group = group_trainer(explorer, schedule, config, run, reference)
     history = trainer.train(group, run.work)
-    policy_io.write(group, run, before, "grpo")
+    policy_io.write(group, run, explorer.start, "grpo")
     return explorer.report(history, steps=len(schedule), passes=1, seconds=time.monotonic() - started)
 
 

@@ -71,11 +71,12 @@ class Explorer:
     def __init__(self, setup: OnlineSetup, run: TrainingRun) -> None:
         self.context = run.longest
         self._setup, self._run = setup, run
-        self._before, self._tokenizer = policy_dir.describe(run.start), loading.load_tokenizer(run.start)
+        #: The policy that training starts from.
+        self.start, self._tokenizer = policy_dir.describe(run.start), loading.load_tokenizer(run.start)
         self._renderer = Renderer(self._tokenizer)
         self.end_of_turn = self._renderer.end_of_turn
         dtype = loading.compute_dtype(setup.dtype)
-        self._player = Player(run, dtype)
+        self._player = Player(run, dtype, self.start.sha256)
         #: Whether the probabilities of sampling are not those of the training's passes.
         self.keeps_logps = run.mixed or dtype != torch.float32
 
@@ -86,7 +87,7 @@ class Explorer:
         """
         setup = self._setup
         self._player.refresh(model)
-        ref = PolicyRef(name=f"{self._before.name}@{step}", sha256=self._player.digest(), base=self._before.base)
+        ref = PolicyRef(name=f"{self.start.name}@{step}", sha256=self._player.digest(), base=self.start.base)
         with contextlib.closing(self._opened_journal(step, ref)) as journal:
             policy = TransformersPolicy(
                 self._player.causal_lm,

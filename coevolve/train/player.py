@@ -11,7 +11,6 @@ from torch.distributed.tensor import DTensor
 
 from coevolve import seeds
 from coevolve.policies import loading
-from coevolve.storage import policy_dir
 from coevolve.train import policy_io
 from coevolve.train.policy_io import TrainingRun
 
@@ -22,11 +21,12 @@ _RECOMPUTED = "_checkpoint_wrapped_module."
 class Player:
     """A copy of the policy in training that only plays: whole on every rank, in `dtype`, without dropout.
 
-    Its weights are those of the last `refresh`. It is loaded before the launch divides models over the ranks.
+    Its weights are those of the last `refresh`. `start`: the sha256 of the policy that training starts from. The copy
+    is loaded before the launch divides models over the ranks.
     """
 
-    def __init__(self, run: TrainingRun, dtype: torch.dtype) -> None:
-        self._start = policy_dir.describe(run.start).sha256
+    def __init__(self, run: TrainingRun, dtype: torch.dtype, start: str) -> None:
+        self._start = start
         model = loading.load_model(run.start, dtype)
         if run.lora:
             with seeded(run.seed, "adapters"):  # replaced by the trained ones

@@ -45,7 +45,7 @@ from coevolve.config.baselines import PpoConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.records.training import TrainReport
-from coevolve.storage import files, policy_dir
+from coevolve.storage import files
 from coevolve.train import online, policy_io
 from coevolve.train import trainer as training
 from coevolve.train.collate import collate
@@ -325,7 +325,6 @@ def run_ppo(setup: OnlineSetup, config: PpoConfig, run: TrainingRun) -> TrainRep
     iteration without any other is skipped. Raises `UserError` as `run_sft` does, and for more processes than episodes.
     """
     started, each = time.monotonic(), episodes_per_rank(config)
-    before = policy_dir.describe(run.start)
     explorer = Explorer(setup, run)
     model = policy_io.load(run.start)
     reference = None if run.lora else loading.load_model(run.start, loading.compute_dtype(run.dtype))
@@ -345,7 +344,7 @@ def run_ppo(setup: OnlineSetup, config: PpoConfig, run: TrainingRun) -> TrainRep
         logger.info(
             "iteration %d of %d, reward %.3f", iteration + 1, len(schedule), fmean(reward for _, reward in played)
         )
-    policy_io.write(trainer, run, before, "ppo", prefix="policy.")
+    policy_io.write(trainer, run, explorer.start, "ppo", prefix="policy.")
     seconds = time.monotonic() - started
     return explorer.report(trainer.history, steps=len(schedule), passes=config.passes, seconds=seconds)
 
