@@ -41,7 +41,7 @@ COMMANDS = (
     ("make real", "SFT, ETO, co-evolving with a pretrained model", "the same"),
     ("snakemake --profile one-gpu", "ScienceWorld with Qwen3-0.6B, one seed", "one GPU of 24 GB"),
     ("snakemake --profile slurm", "the whole paper with Llama-2-7B-Chat, one seed", "nodes of 8 H100"),
-    ("snakemake --profile slurm -- ablation_main_rows", "of it SFT, ETO and co-evolving", "the same"),
+    ("snakemake --profile slurm -- ablation_main_rows", "only its rows SFT, ETO and co-evolving", "the same"),
 )
 #: The suite, machine and targets of the commands that were planned and not run.
 PLANNED = {
