@@ -321,12 +321,13 @@ def test_killed_at_any_moment_it_resumes_to_the_same_bytes(finished, root, tmp_p
     for stage in ("data", "pretrain", "sft", "rollout", "reference", "train"):
         if stage == "reference":
             job_outlives_its_scheduler(repo, stage)
-        scheduler, _ = running(repo, stage)
+        scheduler, job = running(repo, stage)
         moment = moments.uniform(0, 6)
         if stage == "rollout":
             status_of_a_run(repo, scheduler)  # killed as it is stopped then: it could end before a later moment
         else:
-            time.sleep(moment)
+            with contextlib.suppress(psutil.TimeoutExpired):
+                job.wait(moment)  # no later than the job's end: on a fast machine the next kinds would end as well
         os.killpg(scheduler.pid, signal.SIGKILL)
         scheduler.wait()
         if stage == "rollout":
