@@ -15,14 +15,11 @@ export TIMEFORMAT := %lR wall, %lU + %lS CPU
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-setup: $(STAMP) ## make the environment (torch first: everything else then fits around it)
+setup: $(STAMP) ## make the environment
 
 $(STAMP): pyproject.toml requirements.lock envs_setup/bfcl.lock
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet $$(grep -E '^(torch|setuptools)==' requirements.lock)
-	$(VENV)/bin/python -m pip install --quiet --no-build-isolation --requirement requirements.lock
-	$(VENV)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement envs_setup/bfcl.lock
-	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	envs_setup/install.sh $(VENV)
 	touch $@
 
 mysql: ## unpack the server of InterCodeSQL without root; a run does it before the first job that needs one
