@@ -71,8 +71,9 @@ test-slow: setup mysql ## the slow tests only
 test-slurm: setup ## the DAG on a real Slurm of two nodes, and what goes wrong there (root, Debian)
 	pytest -m slow tests/slurm
 
-mutants: setup mysql ## wrong edits of the code and configurations, each of which a test must notice
+mutants: setup mysql ## wrong edits: those of past defects, then a random sample of all code (hours; goes on where it ended)
 	time python tests/mutants/run.py
+	time python tests/mutants/sample.py
 
 images: setup ## build the container images and name them in containers/images.lock (needs Apptainer)
 	python containers/build.py

@@ -1,0 +1,243 @@
+"""Draws wrong edits at random and runs the tests that cover their lines; prints the share that survives, by room.
+
+    python tests/mutants/sample.py [--core 200] [--rest 200] [--changed REVISION] [--minutes 60]
+
+The edits follow from the tree of the commit that is checked out. What was done is kept in `.mutants/`: the same command
+goes on where it ended. A first part records which tests cover which lines (coverage.py, file by file of tests). An edit
+that no test can notice, because it changes nothing, is listed with the reason in `equivalent.yaml`.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from coverage.numbits import numbits_to_nums
+from scipy.stats import binomtest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from mutants.operators import Edit, edits
+from mutants.run import ROOT, copied, run_tests
+
+EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
+#: Of a mistake here every number is wrong.
+CORE = re.compile(r"coevolve/(methods|train|chat)/|coevolve/report/(stats|comparison|measurement|claim_tests|verdicts)")
+#: Tests that run first; all others that cover the line follow if these pass.
+FIRST = 12
+FILES = 25
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """An edit of a file, and the text of its first line before and after."""
+
+    file: str
+    edit: Edit
+    old: str
+    new: str
+
+    @classmethod
+    def of(cls, file: str, edit: Edit, source: str) -> "Mutation":
+        row = source.count("\n", 0, edit.start)
+        old, new = (text.splitlines()[row].strip() for text in (source, edit.apply(source)))
+        return cls(file, edit, old, new)
+
+    @property
+    def name(self) -> str:
+        """The same in each commit that has the line."""
+        return f"{self.file}: {self.edit.operator}: {self.old} -> {self.new}"
+
+    @property
+    def room(self) -> str:
+        return Path(self.file).parts[1]
+
+
+def draw(count: int, files: Mapping[str, str], seed: str, only: Mapping[str, set[int]] | None = None) -> list[Mutation]:
+    """`count` edits on different lines; each line that can be edited is as probable as any other."""
+    by_line: dict[tuple[str, int], list[Edit]] = defaultdict(list)
+    for file, source in files.items():
+        for edit in edits(source):
+            if only is None or edit.line in only.get(file, ()):
+                by_line[file, edit.line].append(edit)
+    randomness = random.Random(seed)
+    lines = randomness.sample(sorted(by_line), len(by_line))
+    drawn: list[Mutation] = []
+    for file, line in lines:
+        if len(drawn) == count:
+            break
+        edit = randomness.choice(by_line[file, line])
+        if _compiles(edit.apply(files[file])):
+            drawn.append(Mutation.of(file, edit, files[file]))
+    return drawn
+
+
+def _compiles(source: str) -> bool:
+    try:
+        compile(source, "mutant", "exec")
+    except SyntaxError:
+        return False
+    return True
+
+
+class Cover:
+    """Which tests execute a line: a database of coverage.py for each file of tests, made once for a commit."""
+
+    def __init__(self, folder: Path, root: Path = ROOT) -> None:
+        self.folder, self.root = folder, root
+        self.seconds: dict[str, float] = {}
+
+    def record(self) -> None:
+        """Run each file of tests that has no database yet."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        files = sorted(path.relative_to(self.root).as_posix() for path in (self.root / "tests").rglob("test_*.py"))
+        files = [file for file in files if not file.startswith(("tests/slurm/", "tests/mutants/", "tests/docs/"))]
+        with ThreadPoolExecutor(2) as pool:
+            for number, file in enumerate(pool.map(self._record, files), start=1):
+                print(f"{number}/{len(files)} lines covered by {file}", flush=True)
+
+    def _record(self, file: str) -> str:
+        done = self.folder / f"{file.replace('/', '__')}.json"
+        if not done.exists():
+            started, data = time.monotonic(), done.with_suffix(".coverage")
+            settings = done.with_suffix(".rc")
+            settings.write_text(
+                f"[run]\nsource = {self.root}/coevolve\ndata_file = {data}\nparallel = true\npatch = subprocess\n"
+                f"dynamic_context = test_function\ncontext = {file}\n"
+            )
+            command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-q", "-p"]
+            command += ["no:cacheprovider", "-m", "not slow", file]
+            environment = {**os.environ, "PYTHONPATH": str(self.root), "OMP_NUM_THREADS": "1"}
+            subprocess.run(command, cwd=self.root, env=environment, capture_output=True, check=False)
+            for part in self.folder.glob(f"{data.name}.*"):
+                _collect(part, self.folder / "lines.sqlite", self.root)
+                part.unlink()
+            done.write_text(json.dumps(time.monotonic() - started))
+        self.seconds[file] = json.loads(done.read_text())
+        return file
+
+    def tests(self, file: str, line: int) -> list[str]:
+        """Node ids, the quickest files first: functions that execute the line, then files that do so elsewhere.
+
+        Files that only import the line, or run it in a fixture or a process of their own: `FILES` at most.
+        """
+        with sqlite3.connect(self.folder / "lines.sqlite") as database:
+            rows = database.execute("select distinct test, name from line where file = ? and line = ?", (file, line))
+            contexts = sorted(rows, key=lambda row: (self.seconds.get(row[0], 0), row))
+        named = [f"{test}::{name}" for test, name in contexts if f"def {name}(" in (self.root / test).read_text()]
+        room = Path(file).parts[1]
+        whole = sorted((test for test, name in contexts if not name), key=lambda test: Path(test).parts[1] != room)
+        return named + whole[:FILES]
+
+
+def _collect(part: Path, target: Path, root: Path) -> None:
+    """Add the lines of one process to the database: file, line, file of tests, test (empty outside of tests)."""
+    with sqlite3.connect(part) as source, sqlite3.connect(target, timeout=60) as database:
+        database.execute("create table if not exists line (file text, line int, test text, name text)")
+        database.execute("create index if not exists of_line on line (file, line)")
+        query = "select path, context, numbits from line_bits join file on file.id = file_id "
+        query += "join context on context.id = context_id"
+        rows = set()
+        for path, context, bits in source.execute(query):
+            test, _, function = context.partition("|")
+            file = Path(path).relative_to(root).as_posix()
+            rows |= {(file, line, test, function.rpartition(".")[2]) for line in numbits_to_nums(bits)}
+        database.executemany("insert into line values (?, ?, ?, ?)", sorted(rows))
+
+
+def judge(mutation: Mutation, tests: Sequence[str], root: Path = ROOT) -> str:
+    """`killed`, `survived` or `not covered`."""
+    if not tests:
+        return "not covered"
+    with copied(root) as copy:
+        path = copy / mutation.file
+        path.write_text(mutation.edit.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
+        for part in (tests[:FIRST], tests[FIRST:]):
+            if part and run_tests(copy, part) != 0:
+                return "killed"
+    return "survived"
+
+
+def table(results: Mapping[str, str], mutations: Sequence[Mutation], equivalent: Mapping[str, str]) -> Iterator[str]:
+    """Lines: survivors of each room with the Wilson interval of their share, equivalent edits left out."""
+    rooms: dict[str, list[str]] = defaultdict(list)
+    for mutation in mutations:
+        if (result := results.get(mutation.name)) and mutation.name not in equivalent:
+            for room in (mutation.room, "core" if CORE.match(mutation.file) else "rest"):
+                rooms[room].append(result)
+    for room, found in sorted(rooms.items()):
+        survived = len(found) - found.count("killed")
+        interval = binomtest(survived, len(found)).proportion_ci(method="wilson")
+        yield f"{room:12} {survived:3} of {len(found):3} survive, {interval.low:.0%} to {interval.high:.0%}"
+    judged = sum(mutation.name in equivalent for mutation in mutations)
+    yield f"{judged} of {len(mutations)} edits change nothing (equivalent.yaml)"
+
+
+def changed_lines(revision: str) -> dict[str, set[int]]:
+    """The lines of the package that differ from a revision."""
+    text = _git("diff", "--unified=0", revision, "--", "coevolve")
+    found: dict[str, set[int]] = defaultdict(set)
+    file = ""
+    for line in text.splitlines():
+        if line.startswith("+++ b/"):
+            file = line.removeprefix("+++ b/")
+        elif hunk := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
+            start, count = int(hunk[1]), int(hunk[2] or 1)
+            found[file] |= set(range(start, start + count))
+    return found
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--core", type=int, default=200, help="edits of the science core")
+    parser.add_argument("--rest", type=int, default=200, help="edits elsewhere")
+    parser.add_argument("--changed", help="only lines that differ from this revision")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="end after the edit that reaches this time")
+    options = parser.parse_args()
+    tree = _git("rev-parse", "HEAD:coevolve").strip()
+    sources = {path: (ROOT / path).read_text() for path in _git("ls-files", "coevolve/*.py").split()}
+    only = changed_lines(options.changed) if options.changed else None
+    core = {file: source for file, source in sources.items() if CORE.match(file)}
+    rest = {file: source for file, source in sources.items() if file not in core}
+    mutations = draw(options.core, core, tree, only) + draw(options.rest, rest, tree, only)
+    folder = ROOT / ".mutants" / tree[:12]
+    cover = Cover(folder / "lines")
+    cover.record()
+    log = folder / "results.jsonl"
+    results = dict(json.loads(line) for line in log.read_text().splitlines()) if log.exists() else {}
+    ends = time.monotonic() + 60 * options.minutes
+    random.Random(tree).shuffle(mutations)  # a part of the sample is a sample
+
+    def one(mutation: Mutation) -> tuple[str, str] | None:
+        if time.monotonic() > ends:
+            return None
+        return mutation.name, judge(mutation, cover.tests(mutation.file, mutation.edit.line))
+
+    with ThreadPoolExecutor(2) as pool, log.open("a") as file:
+        for done in pool.map(one, [each for each in mutations if each.name not in results]):
+            if done:
+                results[done[0]] = done[1]
+                file.write(json.dumps(done) + "\n")
+                file.flush()
+                print(f"{len(results)}/{len(mutations)} {done[1]:11} {done[0]}", flush=True)
+    equivalent = yaml.safe_load(EQUIVALENT.read_text()) or {}
+    print("\n".join(table(results, mutations, equivalent)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
