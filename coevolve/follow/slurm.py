@@ -9,6 +9,8 @@ from coevolve.config.machine import Machine
 from coevolve.errors import UserError
 
 PROGRAMS = ("sbatch", "sinfo", "squeue", "scancel")
+#: Folder of an sbatch that repeats submissions while the controller is busy.
+PATIENT = "profiles/slurm/bin"
 #: Slurm's tools retry for minutes while the controller is down.
 TIMEOUT_SECONDS = 10.0
 

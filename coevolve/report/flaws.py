@@ -1,4 +1,4 @@
-"""The remark under a table on rows with filtered episodes, or whose turns were often cut, empty or without an action."""
+"""The remark under a table on rows with filtered episodes, or with many turns cut, empty or without an action."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
