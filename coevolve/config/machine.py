@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from coevolve.config.sections import Positive, Rate, Strict
+
+#: A name in Slurm, which YAML may read as a number.
+SlurmName = Annotated[str, Field(coerce_numbers_to_str=True)]
+
+
+def _joined(names: Any) -> Any:
+    """A list of names as sbatch takes it."""
+    return ",".join(map(str, names)) if isinstance(names, list) else names
 
 
 class JobResources(Strict):
@@ -91,16 +99,17 @@ class Machine(Strict):
     `gpu`: the GPU type, by its name in Slurm. `extra`: additional options for sbatch. `launch`: accelerate's config for
     stages with several processes. `fork_jobs`: jobs with a model are forked from one process that has imported torch
     (`coevolve.run.job_server`), for machines where all jobs run on the computer that Snakemake runs on.
+    `partition`: several, as a list, are those of which Slurm chooses one.
     `prune_weights`: a policy's weights are deleted after their last use (`coevolve.follow.pruning`).
     """
 
     label: str
-    gpu: str | None
+    gpu: SlurmName | None
     gpus_per_node: Annotated[int, Field(ge=0)]
     most: ResourceLimits | None
-    partition: str | None
-    account: str | None
-    qos: str | None
+    partition: Annotated[SlurmName | None, BeforeValidator(_joined)]
+    account: SlurmName | None
+    qos: SlurmName | None
     extra: str
     shards: Shards
     launch: str | None

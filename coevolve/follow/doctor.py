@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -148,8 +150,17 @@ def packages(lock: Path = LOCK) -> Check:
         f"{name} {installed[name]} for {version}" for name, version in pinned.items() if installed[name] != version
     ]
     if wrong:
-        return Check("packages", "wrong", f"{', '.join(wrong[:5])} ({len(wrong)} in all); run `make setup`.")
+        return Check("packages", "wrong", f"{', '.join(wrong[:5])} ({len(wrong)} in all); {_fix()}.")
     return Check("packages", "ok", f"{len(pinned)} as in {lock}")
+
+
+def _fix() -> str:
+    """What puts the locked packages in place of those that are found."""
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if shadowing := [folder for folder in folders if folder and any(Path(folder).glob("*-info"))]:
+        return f"PYTHONPATH puts those of {', '.join(shadowing)} before the environment's; run `unset PYTHONPATH`"
+    activate = "" if Path(sys.prefix) == Path(".venv").resolve() else " and `source .venv/bin/activate`"
+    return f"run `make -B setup`{activate}"
 
 
 def disk(folder: Path, gigabytes: float) -> Check:
@@ -203,10 +214,13 @@ def _gpu(needed: int) -> str:
     try:
         torch: Any = importlib.import_module("torch")
     except ImportError:
-        raise UserError("torch is not installed, so none is visible; run `make setup`.") from None
+        raise UserError("torch is not installed, so none is visible; run `make -B setup`.") from None
     visible = torch.cuda.device_count()
     if visible < needed:
-        raise UserError(f"torch {torch.__version__} sees {visible}, a stage needs {needed}; {_OTHER_MACHINE}.")
+        shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+        hidden = "" if shown is None else f" with CUDA_VISIBLE_DEVICES={shown}"
+        fix = _OTHER_MACHINE if shown is None else f"unset that variable, or {_OTHER_MACHINE}"
+        raise UserError(f"torch {torch.__version__} sees {visible}{hidden}, a stage needs {needed}; {fix}.")
     return f"{visible} x {torch.cuda.get_device_name(0)}"
 
 

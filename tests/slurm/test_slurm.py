@@ -143,12 +143,16 @@ def test_a_busy_controller_costs_no_attempt_and_a_job_that_it_took_is_not_submit
 def test_a_partition_that_does_not_exist_is_slurms_sentence_at_once(unreliable):
     run, failures, calls = unreliable
     failures.touch()
-    machine(run.repo, partition="nowhere")
+    accounts = calls.parent / "bin/sacctmgr"  # of a cluster with accounting
+    accounts.write_text("#!/bin/sh\necho 0123\n")
+    accounts.chmod(0o755)
+    machine(run.repo, partition=["nowhere", "h100"], account="0123")
     process = run.start()
     assert process.wait(timeout=600) != 0
     (*failed,) = (line for line in (run.repo / "said.log").read_text().splitlines() if line.startswith("FAILED"))
     assert len(failed) == len(calls.read_text().splitlines()) == 3  # attempts
     assert failed[0].endswith("sbatch: error: Batch job submission failed: Invalid partition name specified")
+    assert " -A 0123 -p nowhere,h100 " in calls.read_text()
 
 
 def test_a_job_that_gets_fewer_gpus_than_its_stage_requests_says_so(cluster, repo):
