@@ -10,7 +10,7 @@ from coevolve.errors import UserError
 
 PROGRAMS = ("sbatch", "sinfo", "squeue", "scancel")
 #: Folder of an sbatch that repeats submissions while the controller is busy.
-PATIENT = "profiles/slurm/bin"
+SBATCH_FOLDER = "profiles/slurm/bin"
 #: Slurm's tools retry for minutes while the controller is down.
 TIMEOUT_SECONDS = 10.0
 

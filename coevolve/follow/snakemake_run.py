@@ -97,7 +97,7 @@ class SnakemakeRun:
         dag = self._workflow.dag
         if self._workflow.executor_plugin.name == "slurm":
             slurm.programs()
-            os.environ["PATH"] = f"{Path(self._workflow.basedir, slurm.PATIENT)}:{os.environ['PATH']}"
+            os.environ["PATH"] = f"{Path(self._workflow.basedir, slurm.SBATCH_FOLDER)}:{os.environ['PATH']}"
         needed = [job for job in dag.needrun_jobs() if job.rule.name in STAGES]
         if not self._contained:
             played = {job.wildcards_dict.get("env") for job in dag.needrun_jobs()}

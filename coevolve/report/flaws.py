@@ -23,14 +23,14 @@ class _Episode(Protocol):
 
 def remark(rows: Iterable[tuple[str, Collection[_Episode]]]) -> str:
     """Names such rows, each with its evaluated episodes; empty if there is none."""
-    named = [f"{name}: {', '.join(found)}" for name, episodes in rows if (found := [*_found(episodes)])]
+    named = [f"{name}: {', '.join(texts)}" for name, episodes in rows if (texts := [*_remarks(episodes)])]
     sentence = (
         "More than a tenth of the turns were cut, empty or without an action, or a content filter ended episodes."
     )
     return f"{sentence} {'; '.join(named)}." if named else ""
 
 
-def _found(episodes: Collection[_Episode]) -> Iterator[str]:
+def _remarks(episodes: Collection[_Episode]) -> Iterator[str]:
     """Such as `31 % cut at the token limit`."""
     turns = sum(episode.turns for episode in episodes)
     counts = sum((Counter(episode.flaws) for episode in episodes), Counter[TurnFlaw]())
