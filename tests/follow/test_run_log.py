@@ -89,6 +89,10 @@ def test_a_job_that_slurm_refuses_is_slurms_sentence_without_the_log_of_an_earli
         f"SLURM sbatch failed. The error message was '{error}'.\n    sbatch call:\n        sbatch --wrap='it''s'\n"
     )
     assert printed.fail(0, earlier, message=message) == [f"FAILED  WebShop · data: {' '.join(error.split())}"]
+    message = "Job submission failed with exception: The given account x appears to be invalid. Accounts:\n0123"
+    assert printed.fail(0, earlier, message=message)[0].endswith(
+        "data: The given account x appears to be invalid. Accounts: 0123"
+    )
     silent = "FAILED  WebShop · data: it ended without an error message, and its log is empty."
     assert printed.fail(0, empty, tmp_path / "none.log") == [silent]
 
