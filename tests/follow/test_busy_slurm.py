@@ -1,6 +1,7 @@
 """profiles/slurm/bin/sbatch before scripted programs of Slurm; tests/slurm has it before the real ones."""
 
 import subprocess
+import sys
 
 import pytest
 
@@ -30,20 +31,20 @@ def submit(root, tmp_path):
     scripts = {
         "sbatch": f'echo "$*" >>{calls}; if [ -s {errors} ]; then {fails}; fi; cat >{answers}; echo 7',
         "squeue": f"cat {tmp_path}/queue",
-        "sleep": f"echo sleep $1 >>{calls}",
+        "sleep": f"echo sleep $1 >>{calls}; [ -z $SNAKEMAKE ] || {{ kill -9 $(cat $SNAKEMAKE); /bin/sleep 1; }}",
     }
     for name, text in scripts.items():
         (programs / name).write_text(f"#!/bin/bash\n{text}\n")
         (programs / name).chmod(0o755)
 
-    def submit(*failures, queue="", words=COMMAND, script="", **variables):
+    def submit(*failures, queue="", command=("sbatch", *COMMAND), script="", **variables):
         calls.write_text("")
         errors.write_text("".join(text.replace("\n", "@") + "\n" for text in failures))
         if queue is not None:
             (tmp_path / "queue").write_text(queue)
         path = f"{wrapper}:{programs}:/usr/bin:/bin"
         done = subprocess.run(
-            ["sh", "-c", 'exec sbatch "$@"', "sh", *words], input=script, env={"PATH": path, **variables},
+            command, input=script, env={"PATH": path, **variables},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         return done, calls.read_text().splitlines(), answers
@@ -79,6 +80,17 @@ def test_a_job_that_was_accepted_without_an_answer_is_found_and_not_submitted_ag
     assert done.returncode == 1 and calls.count(" ".join(COMMAND)) == 1
 
 
+def test_nothing_is_submitted_after_snakemake_was_killed(submit, tmp_path):
+    _, _, answer = submit()
+    answer.unlink()
+    snakemake = "import os, subprocess, sys\nopen(sys.argv[1], 'w').write(str(os.getpid()))\n"
+    snakemake += "subprocess.run('sbatch --parsable', shell=True)"
+    number = tmp_path / "number"
+    command = [sys.executable, "-c", snakemake, str(number)]
+    done, calls, _ = submit(TIMED_OUT, command=command, SNAKEMAKE=str(number))
+    assert done.returncode == -9 and calls == ["--parsable", "sleep 5"] and not answer.exists()
+
+
 def test_a_script_from_standard_input_is_submitted_each_time(submit):
-    done, _, answer = submit(TIMED_OUT, words=[*COMMAND, "/dev/stdin"], script="#!/bin/sh\ntrue\n")
+    done, _, answer = submit(TIMED_OUT, command=["sbatch", *COMMAND, "/dev/stdin"], script="#!/bin/sh\ntrue\n")
     assert done.stdout == "7\n" and answer.read_text() == "#!/bin/sh\ntrue\n"
