@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from coevolve.config.sections import Positive, Rate, Strict
 
 #: A name in Slurm, which YAML may read as a number.
 SlurmName = Annotated[str, Field(coerce_numbers_to_str=True)]
-
-
-def _joined(names: Any) -> Any:
-    """A list of names as sbatch takes it."""
-    return ",".join(map(str, names)) if isinstance(names, list) else names
 
 
 class JobResources(Strict):
@@ -107,7 +102,7 @@ class Machine(Strict):
     gpu: SlurmName | None
     gpus_per_node: Annotated[int, Field(ge=0)]
     most: ResourceLimits | None
-    partition: Annotated[SlurmName | None, BeforeValidator(_joined)]
+    partition: SlurmName | None
     account: SlurmName | None
     qos: SlurmName | None
     extra: str
@@ -118,6 +113,12 @@ class Machine(Strict):
     vllm: VllmDevices = VLLM_DEVICES
     stages: dict[str, JobResources]
     costs: CostConstants
+
+    @field_validator("partition", mode="before")
+    @classmethod
+    def _joined(cls, names: Any) -> Any:
+        """A list of names as sbatch takes it."""
+        return ",".join(map(str, names)) if isinstance(names, list) else names
 
     @model_validator(mode="before")
     @classmethod
