@@ -19,6 +19,10 @@ class EnvError(Exception):
     """The environment itself failed (a dead server or JVM, a time-out); the episode may be retried on a fresh one."""
 
 
+class InterruptedEpisodeError(EnvError):
+    """The environment was ended because of another episode: this one is restarted, and no attempt is counted."""
+
+
 @dataclass(frozen=True)
 class StepResult:
     """The result of an action.
@@ -58,8 +62,10 @@ class Setup:
 class Env(Interface):
     """One episode at a time, history-free: the same task gives the same text after any other episode.
 
-    `start` and `step` raise `EnvError` only for a failure of the environment itself. A bad action (None: the
-    policy's text held no action) leads to an observation. After an `EnvError`, `start` must work again.
+    An action of more than 16,384 characters is not executed but answered by an observation; an attribute
+    `action_limit` of the class sets another limit. `start` and `step` raise `EnvError` only for a failure of the
+    environment itself. A bad action (None: the policy's text held no action) leads to an observation. After an
+    `EnvError`, `start` must work again.
     """
 
     @property

@@ -187,6 +187,20 @@ def test_an_episode_whose_process_always_ends_is_counted(tmp_path):
     assert "has ended" in episode.error
 
 
+def test_a_step_that_does_not_end_costs_no_other_episode_an_attempt(tmp_path):
+    """Four environments share a process, which one task hangs in each attempt."""
+
+    def script(conversation):
+        return write_action("sleep") if conversation.key == "door0#0" and conversation.turns else expert(conversation)
+
+    with pool(keydoor.trapdoors, 4, 1, step_seconds=1.0) as envs:
+        hung, *others = play(tmp_path / "shared.jsonl", envs, tasks(8), script, retries=2)
+    assert (hung.stop, hung.reward, hung.attempts) == (StopReason.ENV_ERROR, 0.0, 3)
+    assert hung.error == "`step` took longer than `step_seconds: 1`; its process was killed"
+    assert content(others) == content(play(tmp_path / "whole.jsonl", [keydoor.KeyDoor()], tasks(8)[1:]))
+    assert {episode.attempts for episode in others} == {1}
+
+
 PROGRAM = """
 import sys, threading, time
 from functools import partial
