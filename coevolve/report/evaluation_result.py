@@ -26,7 +26,7 @@ from coevolve.records.evaluation import EpisodeNotes, EvalRecord, TurnFlaw
 from coevolve.records.provenance import Provenance
 from coevolve.report import flaws, stats
 from coevolve.report.number_text import with_interval
-from coevolve.storage import jsonl, provenance
+from coevolve.storage import files, jsonl, provenance
 
 #: Settings that a file written by hand can state; a file of the kit has further ones, `envs.<environment>.<key>`.
 SETTINGS = {
@@ -120,8 +120,8 @@ def from_folder(folder: Path, label: str = "") -> EvaluationResult:
         hint = others if missing == ["episodes.jsonl"] else "name the folder of an evaluation"
         raise UserError(f"{folder}: no {' and no '.join(missing)}; {hint}.")
     record = provenance.read(folder / provenance.NAME)
-    episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
-    records = jsonl.read(folder / "records.jsonl", EvalRecord)
+    episodes = jsonl.read(provenance.checked(folder / "episodes.jsonl"), Trajectory)
+    records = jsonl.read(provenance.checked(folder / "records.jsonl"), EvalRecord)
     if not records:
         raise UserError(f"{folder}: every episode ended by an error of the environment; repair it and evaluate again.")
     policy = episodes[0].policy
@@ -148,7 +148,7 @@ def read(path: Path) -> EvaluationResult:
         return from_folder(path)
     if not path.exists():
         raise UserError(f"{path}: does not exist; write it with `coevolve evaluate-model --out {path}`.")
-    result = validated(EvaluationResult, path, read_yaml(path))
+    result = validated(EvaluationResult, path, read_yaml(provenance.checked(path)))
     if not result.code_digest:  # written by hand
         known = (*SETTINGS, *SAMPLING)
         for name in (*result.settings, *(name for split in result.splits.values() for name in split.settings)):
@@ -238,7 +238,7 @@ def _prepared_meta(record: Provenance, folder: Path) -> dict[str, Any]:
     """The metadata of the environment from the stage `prepare`, for any current folder; empty if it is not there."""
     names = [Path(path).parts[-3:] for path in record.inputs if path.endswith("/meta.json")]  # prepared/<env>/meta.json
     paths = [home.joinpath(*name) for name in names for home in folder.resolve().parents]
-    meta: dict[str, Any] = next((json.loads(path.read_bytes()) for path in paths if path.is_file()), {})
+    meta: dict[str, Any] = next((files.read_json(path) for path in paths if path.is_file()), {})
     return meta
 
 

@@ -9,7 +9,7 @@ from coevolve.methods.task_evolution.records import Fragment, PoolTask, TaskSign
 from coevolve.records.base import Record
 from coevolve.records.episodes import Trajectory
 from coevolve.report import provenance_chain
-from coevolve.storage import jsonl
+from coevolve.storage import jsonl, provenance
 
 R = TypeVar("R", bound=Record)
 
@@ -43,6 +43,7 @@ def trace(path: Path, query: str, is_made: provenance_chain.IsMade) -> TaskTrace
     task = next(task for task in jsonl.read(path, PoolTask) if task.task.task_id == query)
     folder = path.parent.as_posix()
     chain = provenance_chain.walk(folder, provenance_chain.read(folder).inputs, is_made)
+    provenance.checked(path)
     fragment, fragment_file = _record(chain, "fragments.jsonl", Fragment, task.fragment)
     if fragment is None:
         raise UserError(f"{path}: fragment {task.fragment} of task `{query}` is gone; run `explore_tasks` again.")

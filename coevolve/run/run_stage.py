@@ -65,6 +65,8 @@ def execute(
             made = waited and process.world_size == 1 and _is_made(record, out)
             if not made and not (reuse and _is_taken(record, out)):
                 _load_code(plan, stage, wildcards)
+                for leftover in files.temporary_names(out):  # of a killed job, on a disk whose folders have no locks
+                    shutil.rmtree(leftover, ignore_errors=True)
                 _make(job, process, record, out)
             shutil.rmtree(scratch, ignore_errors=True)
 
