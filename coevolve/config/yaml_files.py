@@ -179,6 +179,8 @@ def _require_unique_keys(node: yaml.MappingNode) -> None:
 
 
 def _read(path: Path) -> Section:
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: not a regular file; name a YAML file.")
     try:
         with path.open(encoding="utf-8") as file:
             raw = load(file)

@@ -68,10 +68,10 @@ class SplitResult(Record):
     standard deviation of the tasks' rewards.
     """
 
-    tasks: int = Field(ge=1)
+    tasks: int = Field(ge=1, le=10**9)
     mean_reward: Reward | None = None
     reward_interval: tuple[float, float] | None = None
-    reward_deviation: float | None = Field(default=None, ge=0.0)
+    reward_deviation: UnitInterval | None = None
     success_rate: UnitInterval | None = None
     success_interval: tuple[float, float] | None = None
     settings: dict[str, Scalar] = Field(default_factory=dict)
@@ -95,7 +95,8 @@ class ModelIdentity(Record):
 class EvaluationResult(Record):
     """One model's evaluation. `settings` decide comparability; those of a split, such as its task list, are in it.
 
-    `spent` are an endpoint's tokens and their cost. `versions`, `commit` and `code_digest` are those of the run.
+    `spent` are an endpoint's tokens and their cost, `left_out` the number of tasks that have no result, since the
+    environment failed. `versions`, `commit` and `code_digest` are those of the run.
     """
 
     format: Literal["coevolve-evaluation"] = "coevolve-evaluation"
@@ -105,6 +106,7 @@ class EvaluationResult(Record):
     settings: dict[str, Scalar]
     splits: dict[str, SplitResult] = Field(min_length=1)
     spent: dict[str, Any] | None = None
+    left_out: int | None = Field(default=None, ge=0)
     commit: str = ""
     code_digest: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
@@ -125,7 +127,8 @@ def from_folder(folder: Path, label: str = "") -> EvaluationResult:
     if not records:
         raise UserError(f"{folder}: every episode ended by an error of the environment; repair it and evaluate again.")
     policy = episodes[0].policy
-    spent = record.notes.spent if isinstance(record.notes, EpisodeNotes) else None
+    notes = record.notes if isinstance(record.notes, EpisodeNotes) else None
+    spent = notes.spent if notes else None
     return EvaluationResult(
         label=label or (policy.name if policy else folder.as_posix()),
         model=ModelIdentity(name=policy.name, sha256=policy.sha256) if policy else None,
@@ -135,6 +138,7 @@ def from_folder(folder: Path, label: str = "") -> EvaluationResult:
             for split in dict.fromkeys(record.split for record in records)
         },
         spent={key: value for key, value in spent.items() if key != "episodes"} if spent else None,
+        left_out=(notes and notes.left_out) or None,
         commit=record.commit,
         code_digest=record.code_digest,
         versions=record.versions,
@@ -168,7 +172,7 @@ def read_all(paths: Sequence[Path]) -> list[EvaluationResult]:
 
 
 def table(results: Sequence[EvaluationResult]) -> str:
-    """Results by label and split with their intervals, in per cent, as a table in Markdown, with its remark."""
+    """Results by label and split with their intervals, in per cent, as a table in Markdown, with its remarks."""
     head = ["model", "split", "tasks", "average reward x 100", "success rate, %"]
     rows = [
         [
@@ -183,7 +187,9 @@ def table(results: Sequence[EvaluationResult]) -> str:
     ]
     grid = tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)
     named = ((f"{result.label}, {name}", split.values) for result in results for name, split in result.splits.items())
-    return "\n\n".join(filter(None, [grid, flaws.remark(named)]))
+    left_out = [f"{result.label} {result.left_out}" for result in results if result.left_out]
+    lost = f"Tasks left out, since the environment failed: {', '.join(left_out)}." if left_out else ""
+    return "\n\n".join(filter(None, [grid, flaws.remark(named), lost]))
 
 
 def _settings(

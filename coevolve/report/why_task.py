@@ -1,6 +1,6 @@
 """Trace a task of a pool to its fragment, the signal and the training episode that caused it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ from coevolve.methods.task_evolution.records import Fragment, PoolTask, TaskSign
 from coevolve.records.base import Record
 from coevolve.records.episodes import Trajectory
 from coevolve.report import provenance_chain
-from coevolve.storage import jsonl, provenance
+from coevolve.storage import files, jsonl, provenance
 
 R = TypeVar("R", bound=Record)
 
@@ -33,16 +33,16 @@ def pools(home: Path, query: str) -> list[Path]:
     needle = f'"task_id":"{query}"'.encode()
     first: dict[Path, Path] = {}
     for path in sorted(home.glob("*/*/*/seed*/iter*/tasks/pool.jsonl"), key=lambda path: (len(str(path)), path)):
-        if needle in path.read_bytes() and any(task.task.task_id == query for task in jsonl.read(path, PoolTask)):
+        if needle in files.read_bytes(path) and any(task.task.task_id == query for task in jsonl.read(path, PoolTask)):
             first.setdefault(path.parents[2], path)
     return list(first.values())
 
 
-def trace(path: Path, query: str, is_made: provenance_chain.IsMade) -> TaskTrace:
+def trace(path: Path, query: str, is_made: provenance_chain.IsMade, declared: Collection[str] = ()) -> TaskTrace:
     """Trace the task `query` of the pool in `path`; raises `UserError` if a provenance or the fragment is missing."""
     task = next(task for task in jsonl.read(path, PoolTask) if task.task.task_id == query)
     folder = path.parent.as_posix()
-    chain = provenance_chain.walk(folder, provenance_chain.read(folder).inputs, is_made)
+    chain = provenance_chain.walk(folder, provenance_chain.read(folder).inputs, is_made, declared)
     provenance.checked(path)
     fragment, fragment_file = _record(chain, "fragments.jsonl", Fragment, task.fragment)
     if fragment is None:

@@ -224,7 +224,7 @@ def test_emptied_records_and_policies_are_sentences(here, paper):
     with pytest.raises(UserError, match=f"{policy}: missing or unreadable"):
         ask("coevolve webshop", paper)
     (here / HOME / "paper/table1/table1.json").write_text("[")
-    with pytest.raises(UserError, match=r"table1\.json: not a JSON file; delete it and run the suite again"):
+    with pytest.raises(UserError, match=r"table1\.json: not readable as JSON"):
         printed()
 
 
