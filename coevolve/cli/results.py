@@ -4,6 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
+from coevolve import escaping
 from coevolve.arguments import positive
 from coevolve.cli.command import CLAIMS, OFFLINE, SET, SUITE, argument, command, show, suite_of
 from coevolve.shipped import shipped_file
@@ -53,7 +54,7 @@ def trace(options: argparse.Namespace) -> int:
         return 1 if task.broken else 0
     cells = why.cells(Path(home))
     if not options.cell:
-        show("\n".join(cell.name for cell in cells))
+        show("\n".join(escaping.line(cell.name) for cell in cells))
         return 0
     cell = why.find(cells, " ".join(options.cell))
     answer = why.ask(cell, claims.load(shipped_file(CLAIMS)), plan.leaves_provenance, plan.changed_since, declared)

@@ -11,10 +11,10 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from tabulate import tabulate
 
-from coevolve import seeds
+from coevolve import escaping, seeds
 from coevolve.config.baselines import EvaluationConfig
 from coevolve.config.sections import Quirks, ReportConfig, UnitInterval
 from coevolve.config.validation import validated
@@ -101,7 +101,7 @@ class EvaluationResult(Record):
 
     format: Literal["coevolve-evaluation"] = "coevolve-evaluation"
     schema_version: Literal[1] = 1
-    label: str
+    label: Annotated[str, AfterValidator(escaping.line)]
     model: ModelIdentity | None = None
     settings: dict[str, Scalar]
     splits: dict[str, SplitResult] = Field(min_length=1)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from coevolve import escaping
 from coevolve.errors import UserError
 from coevolve.methods.task_evolution.records import Fragment, PoolTask, TaskSignal
 from coevolve.records.base import Record
@@ -74,7 +75,7 @@ def _record(chain: provenance_chain.Chain, name: str, kind: type[R], digest: str
 
 def text(answer: TaskTrace) -> str:
     """The trace for a terminal."""
-    return "\n".join([*_task(answer), *_cause(answer), "", *answer.chain.checked(answer.broken)])
+    return "\n".join(map(escaping.line, [*_task(answer), *_cause(answer), "", *answer.chain.checked(answer.broken)]))
 
 
 def _task(answer: TaskTrace) -> Iterator[str]:
