@@ -77,11 +77,12 @@ class MeasuredCells:
         for m in self.measured.values():
             for seed in {record.seed for record in m.records}:
                 tasks[m.env, m.split] |= Counter(record.task_id for record in m.records if record.seed == seed)
-        lost = []
-        for (row, _), m in self.measured.items():
+        columns, lost = self.columns(), []
+        rows = self.rows(columns)
+        for (row, column), m in self.measured.items():
             total = tasks[m.env, m.split].total() * len({record.seed for record in m.records})
             if count := total - sum(record.stop is not StopReason.ENV_ERROR for record in m.records):
-                lost.append(f"{self.labels.method(row)} on {self.labels.split(m.env, m.split)} {count} of {total}")
+                lost.append(f"{rows[row]} on {columns[column]} {count} of {total}")
         if lost:
             yield f"Episodes lost to errors of the environment: {', '.join(lost)}."
 
