@@ -6,6 +6,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import stat
 import uuid
 from collections.abc import Collection, Iterator
@@ -121,10 +122,20 @@ def disk_errors(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        if not is_disk_problem(error):
+    except Exception as error:
+        of_system = error if isinstance(error, OSError) else _of_library(str(error))
+        if isinstance(error, UserError) or not of_system or not is_disk_problem(of_system):
             raise
-        raise UserError(disk_problem(error, path)) from error
+        raise UserError(disk_problem(of_system, path)) from error
+
+
+def _of_library(text: str) -> OSError | None:
+    """The error of the operating system that safetensors, tokenizers and PyTorch raise as another one; None if none."""
+    if number := re.search(r"\(os error (\d+)\)", text):
+        return OSError(int(number[1]), os.strerror(int(number[1])))
+    if re.search(f"unexpected pos|StreamWriter failed|iostream error|{os.strerror(errno.ENOSPC)}", text):
+        return OSError(errno.ENOSPC, "PyTorch could not write it whole")
+    return None
 
 
 def is_disk_problem(error: OSError) -> bool:
