@@ -157,7 +157,7 @@ def _checks(folder: str, env: str) -> str:
 
 
 def read(folder: str, name: str) -> Any:
-    """A JSON file of a committed result; raises `UserError` if its provenance, which lists the tables, has another hash."""
+    """A JSON file of a committed result; raises `UserError` for a table that its provenance lists with another hash."""
     path = REFERENCE / folder / name
     made = provenance.read(path.with_name(provenance.NAME))
     provenance.check(made, {path: files.sha256(path)} if name in made.outputs else {})
