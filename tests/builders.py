@@ -3,6 +3,15 @@
 from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import PreferencePair
+from coevolve.storage import files, provenance
+
+
+def relist(folder, **fields):
+    """Let the provenance of a folder list its files as they are now, with these fields of it changed."""
+    made = provenance.read(folder / provenance.NAME)
+    outputs = {name: files.sha256(folder / name) for name in made.outputs if (folder / name).exists()}
+    changed = made.model_copy(update={"outputs": outputs, **fields})
+    files.write_bytes(folder / provenance.NAME, changed.to_json().encode())
 
 
 def task(name="t", *, env="sciworld", split="train", **fields):

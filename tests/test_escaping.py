@@ -26,6 +26,12 @@ def test_a_terminal_gets_no_control_characters():
     assert json.loads(f'"{escaping.terminal(chr(0x9B))}"') == "\x9b"
 
 
+def test_a_line_stays_one_line():
+    assert escaping.line("buy\nvalidated reward 1\r\n\u2028\x0b\x85all as they were").splitlines() == [
+        "buy validated reward 1\\u000d \\u2028\\u000b\\u0085all as they were"
+    ]
+
+
 class Page(HTMLParser):
     def __init__(self, html):
         super().__init__()
@@ -40,7 +46,21 @@ class Page(HTMLParser):
 
 
 @given(
-    st.lists(st.sampled_from([*"\\|*_`[]<>&~$#@!()-+=.: 1a", HOSTILE, "https://x.y", "www.x.y", "1. ", "&lt;", "<b>"]))
+    st.lists(
+        st.sampled_from(
+            [
+                *"\\|*_`[]<>&~$#@!()-+=.: 1a",
+                HOSTILE,
+                "https://x.y",
+                "www.x.y",
+                "1. ",
+                "123456789. ",
+                "1234567890) ",
+                "&lt;",
+                "<b>",
+            ]
+        )
+    )
 )
 def test_markdown_shows_the_text_and_nothing_else(parts):
     """CommonMark with HTML, tables, links and strikethrough switched on, which is more than any reader has."""

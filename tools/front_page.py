@@ -27,6 +27,7 @@ from coevolve.report import costs, loop
 from coevolve.report.costs import Line
 from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import size
+from coevolve.storage import files, provenance
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results/reference"
@@ -156,8 +157,11 @@ def _checks(folder: str, env: str) -> str:
 
 
 def read(folder: str, name: str) -> Any:
-    """A JSON file of a committed result."""
-    return json.loads((REFERENCE / folder / name).read_text())
+    """A JSON file of a committed result; raises `UserError` for a table that its provenance lists with another hash."""
+    path = REFERENCE / folder / name
+    made = provenance.read(path.with_name(provenance.NAME))
+    provenance.check(made, {path: files.sha256(path)} if name in made.outputs else {})
+    return json.loads(path.read_text())
 
 
 def points(estimate: Mapping[str, float]) -> str:

@@ -67,7 +67,12 @@ def print_plan(options: argparse.Namespace) -> int:
     return 0
 
 
-@command(argument("name", nargs="?", metavar="SUITE", help=SUITE_NAME), *OPTIONAL_SUITE, OPTIONAL_MACHINE)
+@command(
+    argument("name", nargs="?", metavar="SUITE", help=SUITE_NAME),
+    *OPTIONAL_SUITE,
+    OPTIONAL_MACHINE,
+    argument("--full", action="store_true", help="read every file again, weights too"),
+)
 def print_status(options: argparse.Namespace) -> int:
     """Print which jobs of a suite are done, running, failed or changed, and the time left."""
     from coevolve.config.loading import load_suite
@@ -83,7 +88,7 @@ def print_status(options: argparse.Namespace) -> int:
     record = RunRecord.read(Plan(load_suite(name, options.set)).home)
     suite = load_suite(name, options.set or (record.overrides if record else []))
     plan, machine = plan_with_machine(suite, options, record)
-    results = status.SuiteState.of(plan, record, name)
+    results = status.SuiteState.of(plan, record, name, full=options.full)
     for line in status.text(results, machine):
         show(line)
     return int(any(job.state in status.ATTENTION for job in results.states().values()))

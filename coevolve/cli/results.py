@@ -4,6 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
+from coevolve import escaping
 from coevolve.arguments import positive
 from coevolve.cli.command import CLAIMS, OFFLINE, SET, SUITE, argument, command, show, suite_of
 from coevolve.shipped import shipped_file
@@ -43,19 +44,20 @@ def trace(options: argparse.Namespace) -> int:
     """Trace a printed number, or a synthetic task, back to episodes, policies, pairs and code."""
     from coevolve.dag.plan import Plan
     from coevolve.report import claims, why, why_task, why_text
+    from coevolve.run.required_files import required_files
 
     plan = Plan(suite_of(options))
-    home = plan.home
+    home, declared = plan.home, [file.path for file in required_files(plan.suite)]
     if pool := why_task.find(Path(home), options.cell):
-        task = why_task.trace(pool, options.cell[0], plan.leaves_provenance)
+        task = why_task.trace(pool, options.cell[0], plan.leaves_provenance, declared)
         show(task.to_json() if options.json else why_task.text(task))
         return 1 if task.broken else 0
     cells = why.cells(Path(home))
     if not options.cell:
-        show("\n".join(cell.name for cell in cells))
+        show("\n".join(escaping.line(cell.name) for cell in cells))
         return 0
     cell = why.find(cells, " ".join(options.cell))
-    answer = why.ask(cell, claims.load(shipped_file(CLAIMS)), plan.leaves_provenance, plan.changed_since)
+    answer = why.ask(cell, claims.load(shipped_file(CLAIMS)), plan.leaves_provenance, plan.changed_since, declared)
     show(answer.to_json() if options.json else why_text.text(answer, home))
     return 1 if answer.broken else 0
 

@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from coevolve.config.sections import Optimiser, Positive, Rate, Strict, UnitInterval, is_none
 
+#: choice: two of WebShop's 200 episodes; in a small evaluation, none.
+MAX_ENV_ERRORS = 0.01
 ImportanceSampling = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] | None
 
 
@@ -15,10 +17,13 @@ class EvaluationConfig(Strict):
     """Each evaluation task is played `samples` times at `temperature` (0: greedy), and the best episode counts.
 
     More than one sample is Best-of-N judged by the environment's reward: an upper bound, not a policy's result.
+    `max_env_errors`: an evaluation with a larger share of episodes that an error of the environment ended fails; the
+    default is left out of digests.
     """
 
     samples: Positive = 1
     temperature: Annotated[float, Field(ge=0.0)] = 0.0
+    max_env_errors: UnitInterval = Field(default=MAX_ENV_ERRORS, exclude_if=lambda share: share == MAX_ENV_ERRORS)
 
     @model_validator(mode="after")
     def _samples_differ(self) -> EvaluationConfig:

@@ -197,7 +197,7 @@ class ModelConfig(Strict):
     """
 
     label: str
-    context: Positive
+    context: Annotated[int, Field(gt=0, le=10**8)]
     tiny: TinyArchitecture | None = None
     pretrain: PretrainConfig | None = None
     hub: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")] | None = None

@@ -40,7 +40,7 @@ class Suite(Strict):
     suite: Name
     protocol: Protocol
     protocols: dict[Protocol, sections.Quirks]
-    seeds: Annotated[list[NonNegativeInt], Field(min_length=1)]
+    seeds: Annotated[list[NonNegativeInt], Field(min_length=1, max_length=256)]  # a plan of more takes minutes
     models: dict[DottedName, sections.ModelConfig]
     sources: dict[DottedName, sections.Source] = Field(default_factory=dict)
     envs: Annotated[dict[DottedName, EnvConfig], Field(min_length=1)]

@@ -47,7 +47,7 @@ class Section(dict[str, Any]):
             value = _plain(load(text))
         except YAML_ERRORS as error:
             raise UserError(f"override `{assignment[:300]}`: the value is not YAML ({_joined(error)}).") from None
-        origin, section = f"--set {assignment}", self
+        origin, section = f"--set {assignment[:300]}", self
         key, rest = section.first_key(path)
         while rest is not None:
             section.origins.setdefault(key, origin)
@@ -179,6 +179,8 @@ def _require_unique_keys(node: yaml.MappingNode) -> None:
 
 
 def _read(path: Path) -> Section:
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: not readable (not a regular file); name another YAML file.")
     try:
         with path.open(encoding="utf-8") as file:
             raw = load(file)

@@ -26,7 +26,7 @@ def write(folder: Path, out: Path) -> Path:
     Inspect lists only logs whose names have the form time, task and id.
     """
     result = evaluation_result.from_folder(folder)
-    episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
+    episodes = jsonl.read(provenance.checked(folder / "episodes.jsonl"), Trajectory)
     digest = hashlib.sha256("".join(episode.digest() for episode in episodes).encode()).hexdigest()[:12]
     path = out / f"{result.started.replace(':', '-')}_{episodes[0].task.env}_{digest}.json"
     seconds = provenance.read(folder / provenance.NAME).seconds

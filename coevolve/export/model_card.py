@@ -6,12 +6,13 @@ from pathlib import Path
 from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
 from coevolve.records.training import TrainReport
-from coevolve.storage import files, policy_dir
+from coevolve.storage import files, policy_dir, provenance
 
 
 def write(folder: Path, out: Path) -> Path:
     """Write the card of the policy in `folder` to `out`; nothing of the policy is copied."""
     result, ref = ResultFolder.open(folder, policy_dir.REF_NAME), policy_dir.describe(folder)
+    provenance.checked(folder / policy_dir.REF_NAME)
     record = result.record
     identifiers, limits = cards.licences([result])
     front = {

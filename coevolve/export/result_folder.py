@@ -79,4 +79,5 @@ class ResultFolder:
         return section_class(self.kind) if self.kind in known_kinds() else None
 
     def _read(self, name: str, kind: type[Any]) -> list[Any]:
-        return jsonl.read(self.path / name, kind) if (self.path / name).is_file() else []
+        path = self.path / name
+        return jsonl.read(provenance.checked(path), kind) if path.is_file() else []

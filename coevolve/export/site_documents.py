@@ -9,6 +9,7 @@ from coevolve.dag.rules.page import PAGE, exported
 from coevolve.dag.rules.products import ABLATION
 from coevolve.report.html import section_title
 from coevolve.report.view import SiteDocument
+from coevolve.storage import provenance
 
 
 def site_documents(plan: Plan) -> Iterator[SiteDocument]:
@@ -17,5 +18,7 @@ def site_documents(plan: Plan) -> Iterator[SiteDocument]:
     jobs = [(stage, section_title(stage.name), dict[str, str]()) for stage in stages]
     jobs += [(ABLATION, ablation.label or name, {"ablation": name}) for name, ablation in plan.suite.ablations.items()]
     for stage, title, wildcards in jobs:
-        if there := [path for path in map(Path, plan.files(stage.name, wildcards)) if path.is_file()]:
+        if there := [
+            provenance.checked(path) for path in map(Path, plan.files(stage.name, wildcards)) if path.is_file()
+        ]:
             yield SiteDocument("Report" if stage is PAGE else title, stage.help, there)

@@ -49,5 +49,5 @@ def _checked(path: Path) -> bytes:
     if not path.is_file():
         raise UserError(f"{path}: no such file; run the suite to its end first.")
     if path.name != provenance.NAME:
-        provenance.check_file(path)
+        provenance.checked(path)
     return files.read_bytes(path)

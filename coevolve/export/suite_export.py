@@ -68,6 +68,7 @@ def write_page(folder: Path, claims: Claims) -> None:
     if curves and not (folder / training_figure.NAME).exists():
         drawing.write(folder / training_figure.NAME, lambda: training_figure.draw(curves, run.labels))
     paths = [path for path in folder.iterdir() if path.name not in _WRITTEN and not path.name.startswith(".")]
+    provenance.check(settings, {path: files.sha256(path) for path in paths if path.name in settings.outputs})
     page = PageFiles(paths, view="", flat=True, jobs=JOBS)
     text = html.report(page, run, claims, jobs or {settings.result: settings})
     files.write_bytes(folder / PAGE, text.encode())
@@ -103,7 +104,7 @@ def _records(home: Path, jobs: Iterable[Provenance]) -> Iterator[str]:
     """Each record of the evaluations as a JSON line, with the `result` of its job."""
     for job in jobs:
         if "records.jsonl" in job.outputs:
-            for record in jsonl.stream(home / job.result / "records.jsonl", EvalRecord):
+            for record in jsonl.stream(provenance.checked(home / job.result / "records.jsonl"), EvalRecord):
                 yield json.dumps({"result": job.result, **record.model_dump(mode="json")})
 
 

@@ -1,6 +1,5 @@
 """Costs of a suite's jobs: estimated before they run, and measured once they are done."""
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +12,10 @@ from coevolve.dag.branch import Branch
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import Wildcards
+from coevolve.errors import UserError
 from coevolve.report.costs import BYTES_A_WEIGHT, Cost, estimate
 from coevolve.report.number_text import readable
-from coevolve.storage import provenance
+from coevolve.storage import files, provenance
 from coevolve.train.recompute import RECOMPUTE_ABOVE
 
 #: Sequences in a micro-batch of the trainings of single sequences, and of pairs.
@@ -98,6 +98,6 @@ def reused_from(plan: Plan, stage: str, wildcards: Wildcards) -> str | None:
 def _record(plan: Plan, stage: str, wildcards: Wildcards) -> dict[str, Any]:
     """The provenance of a job as JSON data, perhaps of another version of the kit; empty for none or a damaged one."""
     try:
-        return dict(json.loads(Path(plan.folder(stage, wildcards), provenance.NAME).read_bytes()))
-    except (FileNotFoundError, ValueError):
+        return dict(files.read_json(Path(plan.folder(stage, wildcards), provenance.NAME)))
+    except (UserError, ValueError, TypeError):
         return {}

@@ -62,7 +62,7 @@ def _present(paths: Mapping[K, str]) -> dict[K, Path]:
     """The files that exist; raises `UserError` for one that was changed."""
     present = {key: Path(path) for key, path in paths.items() if Path(path).exists()}
     for path in {*present.values()}:
-        provenance.check_file(path)
+        provenance.checked(path)
     return present
 
 

@@ -23,10 +23,11 @@ from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import files_of
 from coevolve.export import suite_evidence
 from coevolve.follow import job_text
+from coevolve.follow.file_hashes import FileHashes
 from coevolve.follow.forecast import Forecast, JobId, job_id, producers
 from coevolve.follow.run_record import RunRecord
 from coevolve.records.provenance import Provenance
-from coevolve.storage import files, provenance, pruned
+from coevolve.storage import provenance, pruned
 
 #: Seconds that a job may take from its start to its lock.
 START_SECONDS = 60.0
@@ -70,6 +71,7 @@ class SuiteState:
     A job comes after those that it reads results of.
 
     `requested` are the jobs that the last run's targets need; without a run, all. `name`: the suite's name or file.
+    `full`: every file is read, weights too.
     """
 
     plan: Plan
@@ -78,27 +80,31 @@ class SuiteState:
     requested: Collection[JobId]
     record: RunRecord | None
     now: float = field(default_factory=time.time)
+    full: bool = False
 
     @classmethod
-    def of(cls, plan: Plan, record: RunRecord | None, name: str) -> SuiteState:
+    def of(cls, plan: Plan, record: RunRecord | None, name: str, *, full: bool = False) -> SuiteState:
         """The results of a suite; jobs of the last run that the suite no longer has are left out."""
         run = [job for job in record.jobs if plan.has_job(*job)] if record else []
         jobs = {job_id(*job): job for job in [*plan.jobs(), *run]}
         before = {key: {job_id(*other) for other in producers(plan, *job)} & jobs.keys() for key, job in jobs.items()}
         ordered = {key: jobs[key] for key in graphlib.TopologicalSorter(before).static_order()}
-        return cls(plan, name, ordered, {job_id(*job) for job in run} or ordered.keys(), record)
+        return cls(plan, name, ordered, {job_id(*job) for job in run} or ordered.keys(), record, full=full)
 
     def __post_init__(self) -> None:
         self.is_run_alive = _is_locked(Path(self.plan.home, ".lock"))
         records = {key: provenance.if_valid(self._folder(key) / provenance.NAME) for key in self.jobs}
         self._made = {key: record for key, record in records.items() if record}
         self._states: dict[JobId, JobStatus] = {}
+        self._hashes = FileHashes(Path(self.plan.home), full=self.full)
         self._planned = {job_id(*self.record.jobs[number]) for number in self.record.todo} if self.record else set()
         self._deleted = self._deleted_inputs()
 
     def states(self) -> dict[JobId, JobStatus]:
         """The state of each job."""
-        return {key: self._state(key) for key in self.jobs}
+        states = {key: self._state(key) for key in self.jobs}
+        self._hashes.save()
+        return states
 
     def _state(self, key: JobId) -> JobStatus:
         """The state of a job; a result whose inputs differ from the present or pending ones is to be made again."""
@@ -131,7 +137,7 @@ class SuiteState:
             return JobStatus(JobState.RUNNING, seconds=max(self.now - lock.stat().st_mtime, 0.0))
         if key in self._made:
             is_part = self._is_unpacked(key)
-            if problem := _changed_file(folder, self._made[key], is_part=is_part):
+            if problem := self._changed_file(folder, self._made[key], is_part=is_part):
                 return JobStatus(JobState.CHANGED, problem)
             if self.plan.changed_since(self._made[key]):
                 return JobStatus(JobState.TODO)
@@ -170,7 +176,25 @@ class SuiteState:
         if read.keys() != {str(Path(path)) for path in files_of(self.plan.inputs(*self.jobs[key]))}:
             return True
         written = (self._folder(key) / provenance.NAME).stat().st_mtime
-        return any(_is_other(Path(path), sha256, written) for path, sha256 in read.items() if not self.plan.maker(path))
+        outside = {Path(path): sha256 for path, sha256 in read.items() if not self.plan.maker(path)}
+        return any(self._hashes.is_other(path, sha256, written) for path, sha256 in outside.items())
+
+    def _changed_file(self, folder: Path, record: Provenance, *, is_part: bool) -> str:
+        """The first file of a result that is missing, or has another hash; empty if none.
+
+        With `is_part` files may be missing; so may the pruned weights of a policy.
+        """
+        written = (folder / provenance.NAME).stat().st_mtime
+        pruned_files = pruned.deleted(folder)
+        for name, sha256 in record.outputs.items():
+            path = folder / name
+            if not path.exists():
+                if is_part or name in pruned_files:
+                    continue
+                return f"{path}: the file was deleted"
+            if self._hashes.is_other(path, sha256, written):
+                return f"{path}: the file was changed after its stage made it"
+        return ""
 
     def log(self, key: JobId) -> Path:
         """The log of a job."""
@@ -266,27 +290,3 @@ def _is_locked(path: Path) -> bool:
     except OSError:  # no such file, or a file system without locks
         return False
     return False
-
-
-def _changed_file(folder: Path, record: Provenance, *, is_part: bool) -> str:
-    """The first file of a result that is missing, or newer than the provenance and with another hash; empty if none.
-
-    With `is_part` files may be missing; so may the pruned weights of a policy.
-    """
-    written = (folder / provenance.NAME).stat().st_mtime
-    pruned_files = pruned.deleted(folder)
-    for name, sha256 in record.outputs.items():
-        path = folder / name
-        if not path.exists():
-            if is_part or name in pruned_files:
-                continue
-            return f"{path}: the file was deleted"
-        if _is_other(path, sha256, written):
-            return f"{path}: the file was changed after its stage made it"
-    return ""
-
-
-def _is_other(path: Path, sha256: str, written: float) -> bool:
-    """Whether a file or folder is newer than the time `written`, and has another hash."""
-    newest = max(part.stat().st_mtime for part in (path, *path.rglob("*")))
-    return newest > written and files.sha256(path) != sha256

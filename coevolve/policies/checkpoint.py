@@ -1,6 +1,5 @@
 """Whether a folder holds a whole checkpoint: every weight of the model that its config describes, and no other."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 from coevolve.errors import UserError, brief
+from coevolve.storage import files
 from coevolve.storage.policy_dir import WEIGHTS, require_weights
 
 #: Buffers in older files, which the model computes: transformers ignores them too.
@@ -48,6 +48,7 @@ def require_whole(path: Path) -> Any:
 
 def read_config(path: Path) -> Any:
     """The content of a folder's config.json; raises `UserError` if transformers cannot read it."""
+    files.read_json(path / "config.json")
     try:
         return AutoConfig.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError, TypeError, StrictDataclassError) as error:
@@ -70,7 +71,10 @@ def _shapes(path: Path) -> Shapes:
     """The shapes of the weights in a folder's files; raises `UserError` for a missing shard or a damaged file."""
     index = path / "model.safetensors.index.json"
     if index.exists():
-        shards = set(json.loads(index.read_text())["weight_map"].values())
+        content = files.read_json(index)
+        if not isinstance(content, dict) or not isinstance(content.get("weight_map"), dict):
+            raise UserError(f"{index}: no index of weights; copy the whole checkpoint.")
+        shards = set(map(str, content["weight_map"].values()))
         if missing := sorted(shard for shard in shards if not (path / shard).exists()):
             raise UserError(f"{path}: {_some(missing)} of {index.name} missing; copy the whole checkpoint.")
     shapes: dict[str, Sequence[int]] = {}

@@ -43,7 +43,7 @@ def load_tokenizer(path: Path) -> Any:
     """The tokenizer with its chat template; `UserError` without one, or if the model has no row for a token of it."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except Exception as error:  # tokenizers raises nothing narrower
         raise UserError(
             f"{path}: no tokenizer can be loaded ({brief(error)}); copy tokenizer.json beside the weights."
         ) from error

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from tabulate import tabulate
 
+from coevolve import escaping
 from coevolve.records.episodes import Scalar
 from coevolve.report import evaluation_result, stats
 from coevolve.report.evaluation_result import SAMPLING, SETTINGS, EvaluationResult, SplitResult
@@ -36,7 +37,11 @@ class SettingPair(NamedTuple):
     def row(self) -> list[str]:
         """The setting in both results, and a remark."""
         remark = "unknown" if not self.stated else "the model's sampling" if self.name in SAMPLING else "differs"
-        return [self.name, *("not stated" if value is None else str(value) for value in (self.a, self.b)), remark]
+        return [
+            self.name,
+            *("not stated" if value is None else escaping.line(str(value)) for value in (self.a, self.b)),
+            remark,
+        ]
 
 
 @dataclass(frozen=True)

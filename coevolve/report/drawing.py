@@ -94,8 +94,8 @@ def curves(
 
 
 def line(axes: Axes, tip: str, colour: int, points: Points, style: str, **options: object) -> None:
-    """Draw a line through (x, y), if there are any; `tip` is shown when it is pointed at."""
-    if points:
+    """Draw a line through (x, y) that can be drawn, if there are any; `tip` is shown when it is pointed at."""
+    if points := [point for point in points if all(map(_is_drawable, point))]:
         style = style if len(points) > 1 or "o" in style else "o"
         (drawn,) = axes.plot(*zip(*points, strict=True), style, color=series_colour(colour), **options)  # type: ignore[arg-type]
         explain(drawn, tip)
@@ -109,7 +109,7 @@ def bars(title: str, charts: Mapping[str, Sequence[BarRow]], full: Mapping[str, 
     figure = _figure(title, 12.0, sum(heights) / 6 + 0.4)
     column = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
     for axes, (name, rows) in zip(column, charts.items(), strict=True):
-        top = full.get(name) or max([0.0, *(sum(part[2] for part in bar) for row in rows for bar in row.bars)]) or 1.0
+        top = full.get(name) or max([0.0, *(sum(map(_width, bar)) for row in rows for bar in row.bars)]) or 1.0
         ends = [*accumulate(map(_lines, rows), initial=0)]
         axes.set(title=name, xlim=(0, top), yticks=[], ylim=(ends[-1] or 1, 0))
         for row, start, end in zip(rows, ends, ends[1:], strict=False):
@@ -132,13 +132,22 @@ def _draw_row(axes: Axes, row: BarRow, start: float, end: float) -> None:
     for number, bar in enumerate(row.bars):
         y, left = start + 0.15 * (end - start) + number * height, 0.0
         for name, colour, value in bar:
-            width = max(0.0, value)
+            width = _width((name, colour, value))
             (patch,) = axes.barh(y, width, 0.9 * height, left, align="edge", color=series_colour(colour), label=name)
             explain(patch, f"{name}: {readable(value)}")
             left += width
     for x, side, text in ((-0.02, "right", row.label), (1.02, "left", row.text)):
         middle, lines = (start + end) / 2, "\n".join(_wrapped(text))
         axes.text(x, middle, lines, transform=axes.get_yaxis_transform(), ha=side, va="center", fontsize="small")
+
+
+def _width(part: tuple[str, int, float]) -> float:
+    return max(0.0, part[2]) if _is_drawable(part[2]) else 0.0
+
+
+def _is_drawable(value: float) -> bool:
+    """Whether matplotlib can place a value: not NaN, infinity or what overflows in its sums."""
+    return abs(value) < 1e100
 
 
 def explain(mark: Artist, text: str) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from tabulate import tabulate
 
-from coevolve import seeds
+from coevolve import escaping, seeds
 from coevolve.config.baselines import EvaluationConfig
 from coevolve.config.sections import Quirks, ReportConfig, UnitInterval
 from coevolve.config.validation import validated
@@ -26,7 +26,7 @@ from coevolve.records.evaluation import EpisodeNotes, EvalRecord, TurnFlaw
 from coevolve.records.provenance import Provenance
 from coevolve.report import flaws, stats
 from coevolve.report.number_text import with_interval
-from coevolve.storage import jsonl, provenance
+from coevolve.storage import files, jsonl, provenance
 
 #: Settings that a file written by hand can state; a file of the kit has further ones, `envs.<environment>.<key>`.
 SETTINGS = {
@@ -68,10 +68,10 @@ class SplitResult(Record):
     standard deviation of the tasks' rewards.
     """
 
-    tasks: int = Field(ge=1)
+    tasks: int = Field(ge=1, le=10**9)
     mean_reward: Reward | None = None
     reward_interval: tuple[float, float] | None = None
-    reward_deviation: float | None = Field(default=None, ge=0.0)
+    reward_deviation: UnitInterval | None = None
     success_rate: UnitInterval | None = None
     success_interval: tuple[float, float] | None = None
     settings: dict[str, Scalar] = Field(default_factory=dict)
@@ -95,16 +95,18 @@ class ModelIdentity(Record):
 class EvaluationResult(Record):
     """One model's evaluation. `settings` decide comparability; those of a split, such as its task list, are in it.
 
-    `spent` are an endpoint's tokens and their cost. `versions`, `commit` and `code_digest` are those of the run.
+    `spent` are an endpoint's tokens and their cost, `left_out` the number of tasks that have no result, since the
+    environment failed. `versions`, `commit` and `code_digest` are those of the run.
     """
 
     format: Literal["coevolve-evaluation"] = "coevolve-evaluation"
     schema_version: Literal[1] = 1
-    label: str
+    label: Annotated[str, AfterValidator(escaping.line)]
     model: ModelIdentity | None = None
     settings: dict[str, Scalar]
     splits: dict[str, SplitResult] = Field(min_length=1)
     spent: dict[str, Any] | None = None
+    left_out: int | None = Field(default=None, ge=0)
     commit: str = ""
     code_digest: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
@@ -120,12 +122,13 @@ def from_folder(folder: Path, label: str = "") -> EvaluationResult:
         hint = others if missing == ["episodes.jsonl"] else "name the folder of an evaluation"
         raise UserError(f"{folder}: no {' and no '.join(missing)}; {hint}.")
     record = provenance.read(folder / provenance.NAME)
-    episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
-    records = jsonl.read(folder / "records.jsonl", EvalRecord)
+    episodes = jsonl.read(provenance.checked(folder / "episodes.jsonl"), Trajectory)
+    records = jsonl.read(provenance.checked(folder / "records.jsonl"), EvalRecord)
     if not records:
         raise UserError(f"{folder}: every episode ended by an error of the environment; repair it and evaluate again.")
     policy = episodes[0].policy
-    spent = record.notes.spent if isinstance(record.notes, EpisodeNotes) else None
+    notes = record.notes if isinstance(record.notes, EpisodeNotes) else None
+    spent = notes.spent if notes else None
     return EvaluationResult(
         label=label or (policy.name if policy else folder.as_posix()),
         model=ModelIdentity(name=policy.name, sha256=policy.sha256) if policy else None,
@@ -135,6 +138,7 @@ def from_folder(folder: Path, label: str = "") -> EvaluationResult:
             for split in dict.fromkeys(record.split for record in records)
         },
         spent={key: value for key, value in spent.items() if key != "episodes"} if spent else None,
+        left_out=(notes and notes.left_out) or None,
         commit=record.commit,
         code_digest=record.code_digest,
         versions=record.versions,
@@ -148,7 +152,7 @@ def read(path: Path) -> EvaluationResult:
         return from_folder(path)
     if not path.exists():
         raise UserError(f"{path}: does not exist; write it with `coevolve evaluate-model --out {path}`.")
-    result = validated(EvaluationResult, path, read_yaml(path))
+    result = validated(EvaluationResult, path, read_yaml(provenance.checked(path)))
     if not result.code_digest:  # written by hand
         known = (*SETTINGS, *SAMPLING)
         for name in (*result.settings, *(name for split in result.splits.values() for name in split.settings)):
@@ -168,7 +172,7 @@ def read_all(paths: Sequence[Path]) -> list[EvaluationResult]:
 
 
 def table(results: Sequence[EvaluationResult]) -> str:
-    """Results by label and split with their intervals, in per cent, as a table in Markdown, with its remark."""
+    """Results by label and split with their intervals, in per cent, as a table in Markdown, with its remarks."""
     head = ["model", "split", "tasks", "average reward x 100", "success rate, %"]
     rows = [
         [
@@ -183,7 +187,9 @@ def table(results: Sequence[EvaluationResult]) -> str:
     ]
     grid = tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)
     named = ((f"{result.label}, {name}", split.values) for result in results for name, split in result.splits.items())
-    return "\n\n".join(filter(None, [grid, flaws.remark(named)]))
+    left_out = [f"{result.label} {result.left_out}" for result in results if result.left_out]
+    lost = f"Tasks left out, since the environment failed: {', '.join(left_out)}." if left_out else ""
+    return "\n\n".join(filter(None, [grid, flaws.remark(named), lost]))
 
 
 def _settings(
@@ -238,7 +244,7 @@ def _prepared_meta(record: Provenance, folder: Path) -> dict[str, Any]:
     """The metadata of the environment from the stage `prepare`, for any current folder; empty if it is not there."""
     names = [Path(path).parts[-3:] for path in record.inputs if path.endswith("/meta.json")]  # prepared/<env>/meta.json
     paths = [home.joinpath(*name) for name in names for home in folder.resolve().parents]
-    meta: dict[str, Any] = next((json.loads(path.read_bytes()) for path in paths if path.is_file()), {})
+    meta: dict[str, Any] = next((files.read_json(path) for path in paths if path.is_file()), {})
     return meta
 
 

@@ -18,7 +18,7 @@ from coevolve.report import drawing
 from coevolve.report.drawing import BarRow
 from coevolve.report.labels import ReportLabels, kind_label, with_labels, words
 from coevolve.report.stats import group_by
-from coevolve.storage import jsonl
+from coevolve.storage import files, jsonl
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,7 @@ Summaries = Mapping[SummaryKey, PairingSummary]
 
 def read(paths: Mapping[SummaryKey, Path]) -> dict[SummaryKey, PairingSummary]:
     """The pairing summaries in files."""
-    return {key: PairingSummary.from_json(path.read_bytes()) for key, path in paths.items()}
+    return {key: PairingSummary.from_json(files.read_bytes(path)) for key, path in paths.items()}
 
 
 def methods_markdown(

@@ -1,6 +1,7 @@
 """All results that a file depends on, with their provenance; the hash of every file is checked."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,13 +52,15 @@ def read(folder: str) -> Provenance:
     return provenance.read(Path(folder, NAME))
 
 
-def walk(folder: str, read_files: Iterable[str], is_made: IsMade) -> Chain:
+def walk(folder: str, read_files: Iterable[str], is_made: IsMade, declared: Collection[str] = ()) -> Chain:
     """All results that `read_files`, inputs of the result in `folder`, were made from; each file is hashed once.
 
-    Paths are relative to the working directory of the run. Raises `UserError` for a missing or invalid provenance.
+    Paths are relative to the working directory of the run. Of files outside of it only the `declared` ones and those
+    below them are read: a provenance, which anyone may have written, can list any path. Raises `UserError` for a
+    missing or invalid provenance.
     """
     results: dict[str, Result] = {}
-    files = _Files(is_made)
+    files = _Files(is_made, declared)
     start, selected = read(folder), sorted(set(read_files))
     files.check_inputs(folder, {path: start.inputs.get(path, "") for path in selected})
     waiting = [Path(path).parent.as_posix() for path in reversed(selected)]
@@ -86,16 +89,24 @@ def _maker(path: str) -> str | None:
 
 @dataclass
 class _Files:
-    """Hashes of files now, what others claim of them (`wrong`), and provenances that should list them (`unlisted`)."""
+    """Hashes of files now, what others claim of them (`wrong`), and provenances that should list them (`unlisted`).
+
+    Those `outside` are not read.
+    """
 
     is_made: IsMade
+    declared: Collection[str]
     now: dict[str, str | None] = field(default_factory=dict)
     makers: dict[Path, Provenance | None] = field(default_factory=dict)
     unlisted: dict[tuple[str, str], None] = field(default_factory=dict)
     wrong: dict[str, list[str]] = field(default_factory=dict)
+    outside: dict[str, str] = field(default_factory=dict)
 
     def check(self, path: str, sha256: str, claim: str) -> None:
         """Compare a file with a hash; "" stands for one that is not known."""
+        if not self._is_readable(path):
+            self.outside[path] = claim
+            return
         if path not in self.now:
             self.now[path] = files.sha256(Path(path)) if Path(path).exists() else None
         if sha256 and self.now[path] != sha256:
@@ -115,10 +126,17 @@ class _Files:
         for record, path in self.unlisted:
             state = "does not list" if Path(record).exists() else "is missing; it should list"
             yield f"{record} {state} {path}; run the stage that makes it again."
+        for path, claim in self.outside.items():
+            yield f"{path} is what {claim}, but outside of the project and no file of the suite; it was not read."
         for path, claims in self.wrong.items():
             now, claimed = self.now[path], " and ".join(claims)
             state = f"is not {claimed}: it is {now[:12]} now" if now else f"is missing: it was {claimed}"
             yield f"{path} {state}; restore it or make it again."
+
+    def _is_readable(self, path: str) -> bool:
+        """Whether a file lies below the working directory, or below what the suite names."""
+        whole = Path(os.path.normpath(Path(path).absolute()))
+        return any(whole.is_relative_to(Path(root).absolute()) for root in (".", *self.declared))
 
     def _is_listed(self, path: Path) -> bool:
         """Whether the provenance beside a file lists it; without one, whether the file comes from outside."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from string import ascii_lowercase
 
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
+from coevolve.records.episodes import StopReason
 from coevolve.records.tables import Cell, Estimate
 from coevolve.report import flaws, stats
 from coevolve.report.claims import Claims
@@ -65,10 +66,25 @@ class MeasuredCells:
             for (row, column), measured in self.measured.items()
             if row in rows and column in columns
         )
-        texts = [*notes, *filter(None, [flaws.remark(named)])]
+        texts = [*notes, *filter(None, [flaws.remark(named)]), *self._lost()]
         marks = ascii_lowercase[len(table.footnotes) :]
         more = (Footnote(mark=mark, text=text, cells=()) for mark, text in zip(marks[: len(texts)], texts, strict=True))
         return table.model_copy(update={"footnotes": (*table.footnotes, *more)})
+
+    def _lost(self) -> Iterator[str]:
+        """A remark on episodes that errors of the environment ended; one without a record is known from other rows."""
+        tasks: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        for m in self.measured.values():
+            for seed in {record.seed for record in m.records}:
+                tasks[m.env, m.split] |= Counter(record.task_id for record in m.records if record.seed == seed)
+        columns, lost = self.columns(), []
+        rows = self.rows(columns)
+        for (row, column), m in self.measured.items():
+            total = tasks[m.env, m.split].total() * len({record.seed for record in m.records})
+            if count := total - sum(record.stop is not StopReason.ENV_ERROR for record in m.records):
+                lost.append(f"{rows[row]} on {columns[column]} {count} of {total}")
+        if lost:
+            yield f"Episodes lost to errors of the environment: {', '.join(lost)}."
 
     def success_table(self) -> Table:
         """Success rate in per cent of what was measured, in the same order; the paper prints none."""

@@ -3,9 +3,8 @@
 import difflib
 import functools
 import itertools
-import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -98,11 +97,17 @@ def find(printed: Sequence[Printed], query: str) -> Printed:
     raise UserError(f"`{query}` fits no cell; there are {len(printed)}, such as {_listed(meant)}.")
 
 
-def ask(printed: Printed, claims: Claims, is_made: provenance_chain.IsMade, changed: Changed) -> CellTrace:
+def ask(
+    printed: Printed,
+    claims: Claims,
+    is_made: provenance_chain.IsMade,
+    changed: Changed,
+    declared: Collection[str] = (),
+) -> CellTrace:
     """Trace a cell; check files, ids, settings and code. Raises `UserError` for a missing or invalid provenance."""
     cell, key = printed.cell, (printed.cell.row, printed.cell.column)
     sources, folder = list(dict.fromkeys(cell.sources)), Path(printed.file).parent.as_posix()
-    chain = provenance_chain.walk(folder, sources, is_made)
+    chain = provenance_chain.walk(folder, sources, is_made, declared)
     evidence = tuple(_evidence(sources, splits(cell.column, claims)))
     printed_at = [f"{claim.place} ({claims.source})" for claim in claims.cells() if (claim.row, claim.column) == key]
     broken = [_changed_table(printed, folder), chain.broken, _dangling_ids(evidence, chain)]
@@ -119,10 +124,7 @@ def ask(printed: Printed, claims: Claims, is_made: provenance_chain.IsMade, chan
 
 def tables(path: Path) -> Iterator[Table]:
     """The tables in a JSON file, if any; raises `UserError` for no JSON, or a table of another version of the kit."""
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError:
-        raise UserError(f"{path}: not a JSON file; delete it and run the suite again.") from None
+    content = files.read_json(path)
     for each in content if isinstance(content, list) else [content]:
         if isinstance(each, dict) and "cells" in each:
             try:

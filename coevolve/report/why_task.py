@@ -1,15 +1,16 @@
 """Trace a task of a pool to its fragment, the signal and the training episode that caused it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from coevolve import escaping
 from coevolve.errors import UserError
 from coevolve.methods.task_evolution.records import Fragment, PoolTask, TaskSignal
 from coevolve.records.base import Record
 from coevolve.records.episodes import Trajectory
 from coevolve.report import provenance_chain
-from coevolve.storage import jsonl
+from coevolve.storage import files, jsonl, provenance
 
 R = TypeVar("R", bound=Record)
 
@@ -33,16 +34,17 @@ def pools(home: Path, query: str) -> list[Path]:
     needle = f'"task_id":"{query}"'.encode()
     first: dict[Path, Path] = {}
     for path in sorted(home.glob("*/*/*/seed*/iter*/tasks/pool.jsonl"), key=lambda path: (len(str(path)), path)):
-        if needle in path.read_bytes() and any(task.task.task_id == query for task in jsonl.read(path, PoolTask)):
+        if needle in files.read_bytes(path) and any(task.task.task_id == query for task in jsonl.read(path, PoolTask)):
             first.setdefault(path.parents[2], path)
     return list(first.values())
 
 
-def trace(path: Path, query: str, is_made: provenance_chain.IsMade) -> TaskTrace:
+def trace(path: Path, query: str, is_made: provenance_chain.IsMade, declared: Collection[str] = ()) -> TaskTrace:
     """Trace the task `query` of the pool in `path`; raises `UserError` if a provenance or the fragment is missing."""
     task = next(task for task in jsonl.read(path, PoolTask) if task.task.task_id == query)
     folder = path.parent.as_posix()
-    chain = provenance_chain.walk(folder, provenance_chain.read(folder).inputs, is_made)
+    chain = provenance_chain.walk(folder, provenance_chain.read(folder).inputs, is_made, declared)
+    provenance.checked(path)
     fragment, fragment_file = _record(chain, "fragments.jsonl", Fragment, task.fragment)
     if fragment is None:
         raise UserError(f"{path}: fragment {task.fragment} of task `{query}` is gone; run `explore_tasks` again.")
@@ -73,7 +75,7 @@ def _record(chain: provenance_chain.Chain, name: str, kind: type[R], digest: str
 
 def text(answer: TaskTrace) -> str:
     """The trace for a terminal."""
-    return "\n".join([*_task(answer), *_cause(answer), "", *answer.chain.checked(answer.broken)])
+    return "\n".join(map(escaping.line, [*_task(answer), *_cause(answer), "", *answer.chain.checked(answer.broken)]))
 
 
 def _task(answer: TaskTrace) -> Iterator[str]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from coevolve import escaping
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.pairs import PairingSummary
 from coevolve.records.provenance import Provenance
@@ -25,7 +26,7 @@ def text(answer: CellTrace, home: str) -> str:
     for folder in dict.fromkeys(Path(evidence.file).parent.as_posix() for evidence in answer.evidence):
         tree += _branch(answer.chain, folder, home, ("", ""), seen) if folder not in seen else []
     made = ["", f"made from, under {home}:", *tree, ""] if tree else []
-    return "\n".join([*head, *records, *made, *answer.chain.checked(answer.broken)])
+    return "\n".join(map(escaping.line, [*head, *records, *made, *answer.chain.checked(answer.broken)]))
 
 
 def _head(answer: CellTrace, home: str) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,6 @@
 """`coevolve evaluate-model`: evaluates one checkpoint or endpoint in one environment, without a suite of its own."""
 
 import argparse
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -104,10 +103,10 @@ def model_section(options: argparse.Namespace) -> Section:
 
 def _architecture(path: Path) -> dict[str, Any]:
     """The checkpoint's `config.json`; raises `UserError` if it is not a JSON object."""
-    try:
-        return dict(json.loads(path.read_bytes()))
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path}: no JSON object ({error}); copy the checkpoint again.") from None
+    content = files.read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: no JSON object; copy the checkpoint again.")
+    return content
 
 
 def _name(folder: Path) -> str:

@@ -5,13 +5,15 @@ import importlib
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from coevolve.config.kinds import distributions
 from coevolve.config.restriction import as_dict, digest
@@ -65,6 +67,8 @@ def execute(
             made = waited and process.world_size == 1 and _is_made(record, out)
             if not made and not (reuse and _is_taken(record, out)):
                 _load_code(plan, stage, wildcards)
+                for leftover in files.temporary_names(out):  # of a killed job, on a disk whose folders have no locks
+                    shutil.rmtree(leftover, ignore_errors=True)
                 _make(job, process, record, out)
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -202,8 +206,35 @@ def _wait_for(path: Path) -> None:
 
 def _run(job: Job, folder: Path) -> dict[str, Any]:
     """Run the job's stage; returns its notes as JSON data."""
-    notes: Notes = importlib.import_module(STAGES[job.stage].module).run(job, folder)
+    with _no_exit(job):
+        notes: Notes = importlib.import_module(STAGES[job.stage].module).run(job, folder)
     return notes if isinstance(notes, dict) else notes.model_dump(mode="json")
+
+
+@contextlib.contextmanager
+def _no_exit(job: Job) -> Iterator[None]:
+    """Raise `UserError` where code that the stage calls, such as an environment's, ends the process: as by success."""
+    process, leave = os.getpid(), os._exit
+    names = ", ".join(f"{name}={value}" for name, value in job.wildcards.items())
+
+    def error(file: str, line: int | None) -> UserError:
+        at = f"{file}:{line} ended the process before there was a result"
+        return UserError(f"stage `{job.stage}` with {names}: {at}; raise an error there instead.")
+
+    def leave_child(status: int) -> NoReturn:
+        if os.getpid() != process:
+            leave(status)
+        caller = sys._getframe(1)
+        raise error(caller.f_code.co_filename, caller.f_lineno)
+
+    os._exit = leave_child  # it runs no handler
+    try:
+        yield
+    except SystemExit as exit_:
+        last = traceback.extract_tb(exit_.__traceback__)[-1]
+        raise error(last.filename, last.lineno) from None
+    finally:
+        os._exit = leave
 
 
 def _check_wildcards(plan: Plan, stage: str, wildcards: dict[str, str]) -> None:

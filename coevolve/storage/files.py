@@ -2,14 +2,19 @@
 
 import contextlib
 import errno
+import glob
 import hashlib
 import json
 import os
+import re
+import stat
+import uuid
 from collections.abc import Collection, Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from coevolve.errors import UserError
+from coevolve.errors import UserError, brief
 
 #: The file of a result folder that holds its provenance.
 PROVENANCE = "provenance.json"
@@ -21,7 +26,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with temporary.open("wb") as file:
+            with temporary.open("xb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -35,6 +40,14 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
+def read_json(path: Path) -> Any:
+    """The value in a JSON file; raises `UserError` if it cannot be read, or holds anything else."""
+    try:
+        return json.loads(read_bytes(path))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not readable as JSON ({brief(error)}); make or copy the file again.") from None
+
+
 def sha256(path: Path, without: Collection[str] = ()) -> str:
     """sha256 of a file's bytes, or of a directory's names and file hashes in order.
 
@@ -45,7 +58,7 @@ def sha256(path: Path, without: Collection[str] = ()) -> str:
         counted = [file for file in files if file.name not in without]
         listing = "".join(f"{file.relative_to(path).as_posix()} {sha256(file)}\n" for file in counted)
         return hashlib.sha256(listing.encode()).hexdigest()
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -63,8 +76,17 @@ def verified(path: Path, expected: str, key: str) -> Path:
 
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file that a stage makes; raises `UserError` if it does not exist or cannot be read."""
-    with read_errors(path):
-        return path.read_bytes()
+    with read_errors(path), open_file(path) as file:
+        return file.read()
+
+
+def open_file(path: Path) -> BufferedReader:
+    """A regular file, opened for reading; raises `OSError` for a pipe or a device, whose bytes may never end."""
+    descriptor = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.ESPIPE, "not a regular file", str(path))
 
 
 @contextlib.contextmanager
@@ -87,6 +109,7 @@ _REMEDIES = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit of open files (`ulimit -n`), then run again"),
     **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.EEXIST), "name another path, or remove what is there"),
     **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP), "name another path"),
+    errno.ESPIPE: "name a regular file",
     errno.EIO: "the disk failed: copy the files to another one",
 }
 
@@ -99,10 +122,20 @@ def disk_errors(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        if not is_disk_problem(error):
+    except Exception as error:
+        of_system = error if isinstance(error, OSError) else _of_library(str(error))
+        if isinstance(error, UserError) or not of_system or not is_disk_problem(of_system):
             raise
-        raise UserError(disk_problem(error, path)) from error
+        raise UserError(disk_problem(of_system, path)) from error
+
+
+def _of_library(text: str) -> OSError | None:
+    """The error of the operating system that safetensors, tokenizers and PyTorch raise as another one; None if none."""
+    if number := re.search(r"\(os error (\d+)\)", text):
+        return OSError(int(number[1]), os.strerror(int(number[1])))
+    if re.search(f"unexpected pos|StreamWriter failed|iostream error|{os.strerror(errno.ENOSPC)}", text):
+        return OSError(errno.ENOSPC, "PyTorch could not write it whole")
+    return None
 
 
 def is_disk_problem(error: OSError) -> bool:
@@ -121,13 +154,23 @@ def disk_problem(error: OSError, path: Path | None = None) -> str:
 
 def _concerns(named: Path, path: Path) -> bool:
     """Whether a file is `path`, a folder above it, or its temporary name or a file in that."""
-    temporary = temporary_name(path)
-    return named in (path, temporary, *path.parents) or temporary in named.parents or path in named.parents
+    within = (named, *named.parents)
+    temporary = any(part.parent == path.parent and part.match(_pattern(path)) for part in within)
+    return named in path.parents or path in within or temporary
 
 
 def temporary_name(path: Path) -> Path:
-    """The name under which `path` is written. It is fixed, so that a retry replaces what a killed process left."""
-    return path.with_name(f".{path.name}.tmp")
+    """A new name under which `path` is written, so that no other process writes or deletes it."""
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+
+
+def temporary_names(path: Path) -> Iterator[Path]:
+    """What is on disk under temporary names of `path`."""
+    return path.parent.glob(_pattern(path))
+
+
+def _pattern(path: Path) -> str:
+    return f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.tmp"
 
 
 def _hidden(relative: Path) -> bool:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from coevolve.errors import UserError
 from coevolve.records.base import Record
-from coevolve.storage.files import disk_errors, read_bytes, read_errors, write_bytes
+from coevolve.storage.files import disk_errors, open_file, read_bytes, read_errors, write_bytes
 
 R = TypeVar("R", bound=Record)
 M = TypeVar("M", bound=BaseModel)
@@ -26,7 +26,7 @@ def stream(path: Path, kind: type[R]) -> Iterator[R]:
     Raises `UserError` for a file that cannot be read, and with file and line if a record is not a valid `kind`, or
     repeats one (`unique_key`).
     """
-    with read_errors(path), path.open("rb") as file:
+    with read_errors(path), open_file(path) as file:
         yield from _parse(path, file, kind, unique=True)
 
 

@@ -62,8 +62,8 @@ def describe(path: Path) -> PolicyRef:
 def read_ref(path: Path) -> PolicyRef:
     """The content of a `policy.json`; raises `UserError` if it is missing or invalid."""
     try:
-        return PolicyRef.from_json(path.read_bytes())
-    except (FileNotFoundError, ValidationError):
+        return PolicyRef.from_json(files.read_bytes(path) if path.exists() else b"")
+    except ValidationError:
         raise UserError(f"{path}: missing or unreadable; rerun the stage that made the policy.") from None
 
 

@@ -1,6 +1,7 @@
 """Whether a result is still as its stage wrote it: files against the `provenance.json` of their folder."""
 
 import contextlib
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from coevolve.errors import UserError
 from coevolve.records.provenance import Provenance
 from coevolve.storage import files
 
+log = logging.getLogger(__name__)
 #: The file of a result folder that holds its provenance.
 NAME = files.PROVENANCE
 
@@ -35,10 +37,17 @@ def of_file(path: Path) -> Provenance | None:
     return read(record) if record.exists() else None
 
 
-def check_file(path: Path) -> None:
-    """Raise `UserError` if a file differs from what the provenance beside it lists; without one there is no check."""
-    if record := of_file(path):
-        check(record, {path: files.sha256(path)})
+def checked(path: Path) -> Path:
+    """The path of a result that a command reads; raises `UserError` if the provenance beside it lists other bytes.
+
+    A file without a provenance is reported as unchecked.
+    """
+    with files.read_errors(path):
+        if record := of_file(path):
+            check(record, {path: files.sha256(path)})
+        else:
+            log.warning("%s: unchecked: no %s beside it lists its sha256.", path, NAME)
+    return path
 
 
 def check(record: Provenance, hashes: Mapping[Path, str]) -> None:

@@ -26,8 +26,8 @@ class PrunedWeights(Record):
 def read(folder: Path) -> PrunedWeights | None:
     """The mark in a policy's folder; None if there is none."""
     try:
-        return PrunedWeights.from_json((folder / MARK).read_bytes())
-    except (FileNotFoundError, ValidationError):
+        return PrunedWeights.from_json(files.read_bytes(folder / MARK)) if (folder / MARK).exists() else None
+    except ValidationError:
         return None
 
 

@@ -49,11 +49,13 @@ ARGUMENTS = {
     "recipe that extends a list": ((*SMOKE, "recipes.eto.extends=[1]"), "recipes.eto.extends"),
     "method of another kind": ((*SMOKE, "methods=[[1]]"), "key `methods.0`"),
     "environment without kind": ((*SMOKE, "envs.sciworld.kind=null"), "envs.sciworld"),
+    "an endless context": ((*SMOKE, "models.tiny.context=9000000000"), "`models.tiny.context`: input should be"),
     "heads that do not divide": ((*SMOKE, f"{SHAPE}.heads=7"), "is not a multiple of `heads`"),
     "an odd head": ((*SMOKE, f"{SHAPE}.hidden_size=6", "--set", f"{SHAPE}.heads=2"), "even"),
     "suite that is a folder": (("config", "--suite", "configs/models"), "configs/models"),
     "suite with a null byte": (("config", "--suite", "a\0b.yaml"), "null byte"),
     "suite of a long name": (("config", "--suite", "x" * 300), "File name too long"),
+    "more seeds than can be planned": ((*SMOKE, f"seeds={[*range(257)]}"), "key `seeds`: list should have at most 256"),
     "unknown ablation": (("plan", "--suite", "smoke", "--machine", "cpu", "--ablation", "nl"), "did you mean `nll`?"),
     "status of no suite": (("status",), "which suite? Write `coevolve status SUITE`."),
     "two suites of status": (("status", "micro", "--suite", "smoke"), "two suites, `micro` and"),
@@ -165,6 +167,26 @@ def test_suite_files(refused, tmp_path, case):
     began = time.process_time()
     assert words in refused("config", "--suite", str(path))
     assert time.process_time() - began < 5.0
+
+
+def test_pipes_are_not_opened(refused, tmp_path):
+    """A command would wait for the pipe's other end."""
+    os.mkfifo(tmp_path / "file")
+    (tmp_path / "suite.yaml").write_text("extends: file\n")
+    for words in (
+        ("config", "--suite", str(tmp_path / "suite.yaml")),
+        ("compare", "FILE"),
+        ("replay", "sciworld", "FILE"),
+    ):
+        assert "FILE" in (sentence := refused(*words)) and "not a regular file" in sentence
+
+
+@pytest.mark.parametrize(("key", "value"), [("tasks", "9" * 400), ("reward_deviation", "1e308")])
+def test_a_result_file_with_a_huge_number(refused, tmp_path, key, value):
+    split = {"tasks": "9", "mean_reward": "0.5"} | {key: value}
+    numbers = ", ".join(f'"{name}": {number}' for name, number in split.items())
+    (tmp_path / "file").write_text(f'{{"label": "x", "settings": {{}}, "splits": {{"test": {{{numbers}}}}}}}')
+    assert f"key `splits.test.{key}`: input should be less than or equal to" in refused("compare", "FILE", "FILE")
 
 
 MACHINES = {

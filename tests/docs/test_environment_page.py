@@ -94,6 +94,42 @@ def test_no_other_job_reruns(added, ran, before):
     assert not (added.folder / "coevolve/envs/guess").exists()
 
 
+STEP = "    def step(self, action: str | None) -> StepResult:\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("raise SystemExit(0)", "stage `evaluate` with model=tiny, env=guess, branch=base/untrained: {file} ended the"),
+        (
+            "__import__('os')._exit(0)",
+            "stage `evaluate` with model=tiny, env=guess, branch=base/untrained: {file} ended",
+        ),
+        (
+            "raise __import__('coevolve.envs.base', fromlist=['EnvError']).EnvError('no power')",
+            "guess: the environment ended 6 of 6 episodes by an error (no power); key `evaluation.max_env_errors` "
+            "allows a share of 0.01; repair it and run the same command again, which plays them again.",
+        ),
+    ],
+)
+def test_a_step_that_ends_the_process_and_a_broken_environment_end_no_evaluation_well(added, ran, line, sentence):
+    module = added.packages / "guess_game/domain.py"
+    text = module.read_text()
+    module.write_text(text.replace(STEP, f"{STEP}        {line}\n"))
+    evaluate = ["coevolve", "stage", "evaluate", "--suite", "guess", "--out", "results/ended"]
+    evaluate += [word for name in ("model=tiny", "env=guess", "branch=base/untrained") for word in ("--on", name)]
+    done = added.ask(*evaluate)
+    number = text.splitlines(keepends=True).index(STEP) + 2
+    assert done.returncode == 2, done.stderr
+    assert sentence.format(file=f"{module}:{number}") in done.stderr.splitlines()[-1]
+    assert not (added.folder / "results/ended").exists()
+    module.write_text(text)
+    done = added.ask(*evaluate)
+    assert done.returncode == 0, done.stderr
+    assert len(jsonl.read(added.folder / "results/ended/records.jsonl", EvalRecord)) == 6
+    shutil.rmtree(added.folder / "results/ended")
+
+
 def test_an_episode_that_leaves_something_behind_is_found(added, ran):
     """The page's check can fail: here the number of the episode before is kept."""
     module = added.packages / "guess_game/domain.py"

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 
 import pytest
 import torch
+from builders import relist
 from command_line import exit_status
 from datasets import load_dataset
 from huggingface_hub import DatasetCard, ModelCard
@@ -142,8 +143,7 @@ def test_a_card_has_the_interval_of_its_environments_rewards(form, env, protocol
     episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
     renamed = [e.model_copy(update={"task": e.task.model_copy(update={"env": env})}) for e in episodes]
     jsonl.write(folder / "episodes.jsonl", renamed)
-    record = provenance.read(folder / "provenance.json").model_copy(update={"protocol": protocol})
-    files.write_bytes(folder / "provenance.json", record.to_json().encode())
+    relist(folder, protocol=protocol)
     export(form, folder, "--out", tmp_path / "out")
     assert f"`reward` in {interval}" in " ".join(DatasetCard.load(tmp_path / "out/README.md").text.split())
 
@@ -195,6 +195,7 @@ def test_the_targets_of_fine_tuning_are_experts_each_once(export, run, tmp_path)
     swapped = as_failure(other, of=other)  # a rollout that beat the expert
     failures = swapped.model_copy(update={"kind": PairKind.FAILURE_FAILURE})
     jsonl.write(folder / "pairs.jsonl", [failures, one, again, swapped, other])
+    relist(folder)
     export("trl", folder, "--tokenizer", POLICY, "--out", tmp_path / "trl")
     rows, pairs = (lines(tmp_path / f"trl/{name}.jsonl") for name in ("sft", "pairs"))
     assert [pair["kind"] for pair in pairs] == [pair.kind.value for pair in (failures, one, again, swapped, other)]
@@ -209,6 +210,7 @@ def test_pairs_without_an_expert_give_no_file_of_experts(export, run, tmp_path):
     pair, *_ = jsonl.read(folder / "pairs.jsonl", PreferencePair)
     played = as_failure(pair, of=pair).model_copy(update={"kind": PairKind.FAILURE_FAILURE})
     jsonl.write(folder / "pairs.jsonl", [played])
+    relist(folder)
     export("trl", folder, "--tokenizer", POLICY, "--out", tmp_path / "trl")
     card = DatasetCard.load(tmp_path / "trl/README.md")
     assert [each["config_name"] for each in card.data.configs] == ["pairs"] and "sft.jsonl" not in card.text
@@ -219,6 +221,7 @@ def test_pairs_without_an_expert_give_no_file_of_experts(export, run, tmp_path):
 def test_an_export_to_trl_without_pairs_or_a_policy_is_one_sentence(export, run, tmp_path, capsys):
     folder = shutil.copytree(run / PAIRS, tmp_path / "pairs")
     jsonl.write(folder / "pairs.jsonl", [])
+    relist(folder)
     for arguments, words in (
         ([folder], f"{folder}: no pair or episode to export in these folders; name others."),
         ([PAIRS, "--tokenizer", "nowhere"], "nowhere: policy directory without weights"),
@@ -297,6 +300,7 @@ def test_the_score_of_an_inspect_log_is_the_evaluations(run, inspect_log, tmp_pa
     last = episodes[-1].model_copy(update={"stop": StopReason.ENV_ERROR, "reward": 0.0})
     jsonl.write(path, [*episodes[:-1], last])
     jsonl.write(folder / "records.jsonl", jsonl.read(folder / "records.jsonl", EvalRecord)[:-1])
+    relist(folder)
     (score,) = inspect_log(folder)["results"]["scores"]
     assert score["metrics"]["mean"]["value"] == pytest.approx(fmean(each.reward for each in episodes[:-1]))
 

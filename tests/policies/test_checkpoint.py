@@ -126,6 +126,12 @@ def test_a_tokenizer_that_is_missing_or_larger_than_the_model_is_named(saved):
     grown.save_pretrained(saved)
     with pytest.raises(UserError, match=rf"the tokenizer has {rows + 1} tokens, the model {rows}"):
         loading.load_tokenizer(saved)
+    described = json.loads((saved / "tokenizer.json").read_text())
+    vocabulary = described["model"]["vocab"]
+    vocabulary["\x1b[31m"] = vocabulary.pop(list(vocabulary)[-1])  # which a merge names
+    (saved / "tokenizer.json").write_text(json.dumps(described))
+    with pytest.raises(UserError, match=r"no tokenizer can be loaded .*out of vocabulary"):
+        loading.load_tokenizer(saved)
     for file in saved.glob("tokenizer*"):
         file.unlink()
     with pytest.raises(UserError, match="no tokenizer can be loaded"):

@@ -35,6 +35,21 @@ def test_numbers_are_for_people(value, text):
     assert readable(value) == text
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e308, -1e308])
+def test_a_value_that_cannot_be_placed_is_left_out(tmp_path, value):
+    def curve():
+        figure, (axes,) = drawing.panels("Losses", 1)
+        drawing.curves(axes, "SFT", 0, [(0, 1.0), (1, value)], {0: [(1, value)], 1: [(0, 2.0)]}, "o-")
+        drawing.write(tmp_path / "curve.svg", lambda: figure)
+        return figure
+
+    assert [line.get_xydata().tolist() for line in curve().axes[0].lines] == [[[0, 2.0]], [[0, 1.0]]]
+    rows = [BarRow("SFT", [[("hours", 0, value), ("more", 1, 2.0)]], "text")]
+    figure = drawing.bars("Costs", {"hours": rows})
+    drawing.write(tmp_path / "bars.svg", lambda: figure)
+    assert [patch.get_width() for patch in figure.axes[0].patches] == [0.0, 2.0]
+
+
 def test_durations_and_sizes_have_the_unit_that_fits():
     hours = {0: "0 s", 12 / 3600: "12 s", 0.05: "3 min", 1.5: "1.5 h", 1234: "1,234 h"}
     gigabytes = {0: "0 kB", 9.47e-5: "94.7 kB", 0.0036: "3.6 MB", 1.5: "1.5 GB", 1234: "1,234 GB"}

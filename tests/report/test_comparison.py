@@ -4,7 +4,6 @@ import json
 import lzma
 import math
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from coevolve.records.evaluation import TurnFlaw
 from coevolve.records.provenance import Provenance
 from coevolve.report import comparison, evaluation_result, stats
 from coevolve.report.evaluation_result import EvaluationResult, SplitResult, TaskResult
-from coevolve.storage import jsonl
+from coevolve.storage import files, jsonl, provenance
 
 RNG = np.random.default_rng(0)
 SETTINGS = {"environment": "webshop", "step_limit": 10, "products": 1000}
@@ -145,10 +144,16 @@ def test_a_folder_that_is_not_a_whole_evaluation_names_what_is_missing(tmp_path)
         evaluation_result.read(tmp_path)
 
 
+def write_evaluation(folder, made, episodes, records):
+    jsonl.write(folder / "episodes.jsonl", episodes)
+    jsonl.write(folder / "records.jsonl", records)
+    outputs = {path.name: files.sha256(path) for path in folder.iterdir()}
+    (folder / "provenance.json").write_text(made.model_copy(update={"outputs": outputs}).to_json())
+
+
 def test_an_evaluation_without_a_record_is_one_sentence(root, tmp_path):
-    shutil.copy(root / "results/reference/micro/provenance.json", tmp_path)
-    for name in ("records.jsonl", "episodes.jsonl"):
-        (tmp_path / name).write_text("")
+    made = provenance.read(root / "results/reference/micro/provenance.json")
+    write_evaluation(tmp_path, made, [], [])
     with pytest.raises(UserError, match="every episode ended by an error"):
         evaluation_result.read(tmp_path)
 
@@ -162,9 +167,7 @@ def test_the_settings_are_those_of_an_episode_that_started(root, tmp_path):
     of_second = record("b", 0.5, split="test", trajectory_id=second.digest())
     folders = {tmp_path / "whole": [first, second], tmp_path / "failed": [failed, second]}
     for folder, episodes in folders.items():
-        jsonl.write(folder / "episodes.jsonl", episodes)
-        jsonl.write(folder / "records.jsonl", [of_second])
-        (folder / "provenance.json").write_text(job.to_json())
+        write_evaluation(folder, job, episodes, [of_second])
     whole, one_failed = map(evaluation_result.read, folders)
     assert comparison.setting_pairs(whole, one_failed, "test") == []
 

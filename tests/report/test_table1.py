@@ -8,6 +8,7 @@ from scipy.stats import binomtest
 
 from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
+from coevolve.records.episodes import StopReason
 from coevolve.report import claims as claims_file
 from coevolve.report.claims import Claims
 from coevolve.report.labels import ReportLabels
@@ -65,6 +66,19 @@ def test_markdown_of_a_small_table(sft, report):
         "\n"
         "* Note a: Not what it seems. (elsewhere)\n"
     )
+
+
+def test_episodes_that_the_environment_ended_stand_under_the_table(measure, report):
+    """One without a record is known from the other row; under the paper's protocol it has a record of reward 0."""
+    whole = measure("sft", "webshop", "test", {"c": [1.0, 0.0], "d": [0.5, 0.5]})
+    lost = measure("eto", "webshop", "test", {"c": [1.0, 0.0], "d": [0.5, 0.5]})
+    lost = replace(lost, records=lost.records[:-1])
+    zero = lost.records[0].model_copy(update={"stop": StopReason.ENV_ERROR})
+    note = "Episodes lost to errors of the environment: ETO on Shop"
+    for records, count in ((lost.records, 1), ((zero, *lost.records[1:]), 2)):
+        text = markdown(cells_of([whole, replace(lost, records=records)], report).reward_table())
+        assert f"{note} {count} of 4." in text
+    assert "lost to errors" not in markdown(cells_of([whole], report).reward_table())
 
 
 def test_the_mean_needs_every_column_of_the_paper(sft, shop, report):

@@ -114,8 +114,10 @@ def test_an_override_without_an_effect_is_one_sentence(here, coevolve, override,
     [
         (["nowhere", "--env", "webshop-small"], "nowhere: no checkpoint in transformers' format"),
         (["torn", "--env", "webshop-small"], "torn/model.safetensors: not a whole file of weights"),
-        (["garbled", "--env", "webshop-small"], "garbled/config.json: no JSON object"),
+        (["garbled", "--env", "webshop-small"], "garbled/config.json: not readable as JSON"),
         (["listed", "--env", "webshop-small"], "listed/config.json: no JSON object"),
+        (["paired", "--env", "webshop-small"], "paired/config.json: no JSON object"),
+        (["deep", "--env", "webshop-small"], "deep/config.json: not readable as JSON (maximum recursion depth"),
         (["http://127.0.0.1:9/v1", "--env", "webshop-small"], "Give --name MODEL."),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "webshp"], "did you mean `webshop`?"),
         (["http://127.0.0.1:9/v1", "--name", "m", "--env", "guess"], "environment without a suite `guess`: "),
@@ -126,7 +128,9 @@ def test_an_override_without_an_effect_is_one_sentence(here, coevolve, override,
 )
 def test_bad_input_is_one_sentence(here, coevolve, arguments, sentence):
     (here / "bare.yaml").write_text("envs:\n")
-    for folder, config in {"torn": '{"max_position_embeddings": 64}', "garbled": "{", "listed": "[1]"}.items():
+    configs = {"torn": '{"max_position_embeddings": 64}', "garbled": "{", "listed": "[1]", "paired": '[["a", 1]]'}
+    configs |= {"deep": '{"a":' * 20_000 + "1" + "}" * 20_000}
+    for folder, config in configs.items():
         (here / folder).mkdir()
         (here / folder / "config.json").write_text(config)
         (here / folder / "model.safetensors").write_bytes(b"half of it")

@@ -218,6 +218,10 @@ def test_why_walks_from_a_task_to_the_episode_that_caused_it(plan, first, second
         "all as they were",
     )
     assert [part for part in shown_parts if part not in text] == []
+    hostile = task.model_copy(
+        update={"instruction": f"{task.instruction}\n  validated reward 1", "solution": ("a\nb",)}
+    )
+    assert len(why_task.text(shown.model_copy(update={"task": hostile})).splitlines()) == len(text.splitlines())
     old = records(first / "tasks/pool.jsonl", PoolTask)[0].task.task_id
     status, text, _ = coevolve("why", "--suite", "pools", old)
     assert status == 0 and "exploration was unguided" in text and "all as they were" in text

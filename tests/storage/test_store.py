@@ -81,6 +81,41 @@ def test_a_directory_appears_whole_or_not_at_all(tmp_path):
     assert [path.name for path in out.iterdir()] == ["two"]
 
 
+WRITER = """
+import os, sys
+from pathlib import Path
+from coevolve.storage import files, folders
+out, number = Path(sys.argv[1]), sys.argv[2]
+with folders.directory(out) as folder:
+    (folder / "first").write_text(number)
+    print("inside", flush=True)
+    sys.stdin.readline()
+    (folder / "second").write_text(number)
+for _ in range(100):
+    with folders.directory(out) as folder:
+        for name in ("first", "second"):
+            (folder / name).write_text(number)
+    files.write_bytes(out.with_suffix(".txt"), number.encode() * 100_000)
+    assert len(set(out.with_suffix(".txt").read_text())) == 1
+"""
+
+
+def test_processes_that_write_one_folder_and_one_file_at_once_lose_nothing(tmp_path):
+    """All are inside of the block at the same time; each ends well, and the last one's content stays whole."""
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", WRITER, str(out)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    writers = [subprocess.Popen([*command, number], **pipes) for number in "123"]
+    assert [writer.stdout.readline() for writer in writers] == ["inside\n"] * 3
+    killed = subprocess.Popen([*command, "4"], **pipes)
+    assert killed.stdout.readline() == "inside\n"
+    killed.kill()
+    killed.communicate()
+    assert [(writer.communicate("\n")[1], writer.returncode) for writer in writers] == [("", 0)] * 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.txt"], "the killed one's is deleted, too"
+    assert len({(out / name).read_text() for name in ("first", "second")}) == 1
+
+
 HOLDER = """
 import sys, time
 from pathlib import Path
@@ -168,9 +203,10 @@ def until(condition):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path):
-    (tmp_path / ".records.jsonl.tmp").symlink_to("/dev/full")
-    with pytest.raises(UserError, match=r"cannot be written \(No space left on device\); make room"):
-        jsonl.write(tmp_path / "records.jsonl", [message(0)])
+    sentence = r"out: cannot be written \(No space left on device\); make room"
+    with pytest.raises(UserError, match=sentence), folders.directory(tmp_path / "out") as folder:  # noqa: PT012
+        (folder / "records.jsonl").symlink_to("/dev/full")
+        (folder / "records.jsonl").write_bytes(message(0).to_json().encode())
     assert list(tmp_path.iterdir()) == []
 
 

@@ -21,7 +21,7 @@ from coevolve.records.episodes import Trajectory
 from coevolve.records.pairs import PreferencePair
 from coevolve.report.labels import SHARED, STOPS, ReportLabels, kind_label
 from coevolve.report.view.origin import FileOrigin, record_files
-from coevolve.storage import folders, jsonl
+from coevolve.storage import folders, jsonl, provenance
 
 SITE = Path(__file__).parent / "site"
 #: A chunk ends with the episode that exceeds this size; small enough to parse without a noticeable delay.
@@ -98,7 +98,7 @@ def _write_episodes(paths: list[Path], folder: Path, index: TextIO, lengths: dic
     count = 0
     for path in paths:
         _send(index, "source", FileOrigin.of(path).model_dump())
-        for trajectory in jsonl.stream(path, Trajectory):
+        for trajectory in jsonl.stream(provenance.checked(path), Trajectory):
             task = trajectory.task
             known = len(tasks)
             number = tasks.setdefault((task.task_id, task.split), known)
@@ -120,7 +120,7 @@ def _write_pairs(paths: list[Path], index: TextIO, lengths: Mapping[str, int]) -
     count = 0
     for path in paths:
         _send(index, "source", FileOrigin.of(path).model_dump())
-        for pair in jsonl.stream(path, PreferencePair):
+        for pair in jsonl.stream(provenance.checked(path), PreferencePair):
             sides = [pair.chosen_id, pair.rejected_id, pair.chosen_reward, pair.rejected_reward]
             # Turns before the branch point of a pair of steps (IPR); negative where only the episode has an example.
             before = max(0, len(pair.prompt) - lengths.get(pair.chosen_id, len(pair.prompt))) // 2

@@ -12,12 +12,12 @@ from coevolve.config.derived.protocol import engine, exploration_temperature, qu
 from coevolve.config.sections import EndpointConfig
 from coevolve.envs.base import Env
 from coevolve.envs.workers import environments
-from coevolve.errors import UserError
+from coevolve.errors import UserError, brief
 from coevolve.policies import endpoint, engines
 from coevolve.policies.base import Conversation, Policy
 from coevolve.policies.endpoint import Usage
 from coevolve.policies.engines import EngineSettings
-from coevolve.records.episodes import Sampling, Task, Trajectory, Turn
+from coevolve.records.episodes import Sampling, StopReason, Task, Trajectory, Turn
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.rollout import rollout
 from coevolve.run.job import Job
@@ -118,9 +118,22 @@ def explore(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
 
 
 def evaluate(job: Job, tasks: Sequence[Task]) -> list[Trajectory]:
-    """Episodes of every task by the input `policy`, as the section `evaluation` says."""
+    """Episodes of every task by the input `policy`, as the section `evaluation` says.
+
+    Raises `UserError` if the environment ended too many; a rerun plays those again.
+    """
     rules, folder = job.suite.evaluation, job.file("policy").parent
-    return play(job, tasks, folder, temperature=rules.temperature, samples=rules.samples)
+    episodes = play(job, tasks, folder, temperature=rules.temperature, samples=rules.samples)
+    lost = [episode for episode in episodes if episode.stop is StopReason.ENV_ERROR]
+    if len(lost) > rules.max_env_errors * len(episodes):
+        jsonl.write(
+            job.work / f"{EPISODES}.jsonl", [each for each in episodes if each.stop is not StopReason.ENV_ERROR]
+        )
+        share = f"the environment ended {len(lost)} of {len(episodes)} episodes by an error"
+        limit = f"key `evaluation.max_env_errors` allows a share of {rules.max_env_errors:g}"
+        fix = "repair it and run the same command again, which plays them again"
+        raise UserError(f"{job.wildcards['env']}: {share} ({brief(lost[0].error)}); {limit}; {fix}.")
+    return episodes
 
 
 def joined(parts: Sequence[Path], tasks: Sequence[Task], samples: int) -> list[Trajectory]:

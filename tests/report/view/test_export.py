@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import small_run
+from builders import relist
 
 from coevolve import cli
 from coevolve.config.loading import load_suite
@@ -165,7 +166,15 @@ def test_a_damaged_record_is_one_sentence_and_the_page_stays(folder, tmp_path, n
 def test_a_product_of_another_version_is_one_sentence_and_not_left_out(root, tmp_path, name, key, sentence):
     copy = shutil.copytree(root / "results/reference/real_tuned", tmp_path / "real_tuned")
     (copy / name).write_text((copy / name).read_text().replace(f'"{key}":', '"renamed":'))
+    relist(copy)
     with pytest.raises(UserError, match=f"/{name}: {sentence}"):
+        suite_export.write_page(copy, claims.load(root / "configs/claims.yaml"))
+
+
+def test_a_page_is_not_written_from_an_edited_table(root, tmp_path):
+    copy = shutil.copytree(root / "results/reference/real_tuned", tmp_path / "real_tuned")
+    (copy / "table1.json").write_text((copy / "table1.json").read_text().replace('"mean":', '"mean": '))
+    with pytest.raises(UserError, match=r"/table1\.json: the file was changed: its sha256 is"):
         suite_export.write_page(copy, claims.load(root / "configs/claims.yaml"))
 
 

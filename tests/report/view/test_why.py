@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -206,6 +207,19 @@ def test_a_provenance_that_lists_nothing_is_a_sentence(here, paper):
     assert any("table1.json is not what `table1` wrote" in each for each in broken)
 
 
+def test_a_provenance_that_lists_a_device_a_pipe_or_a_folder_elsewhere_opens_none_of_them(here, paper, coevolve):
+    made = json.loads((here / EVAL / "provenance.json").read_text())
+    elsewhere = {"/dev/zero": "0" * 64, "/root": "0" * 64, "../elsewhere": "0" * 64}
+    edit(here / EVAL / "provenance.json", inputs=made["inputs"] | elsewhere)
+    broken = ask("coevolve webshop", paper).broken
+    sentence = f"is what {EVAL} was made from, but outside of the project and no file of the suite; it was not read."
+    assert [each for each in broken if "outside" in each] == [f"{path} {sentence}" for path in elsewhere]
+    os.mkfifo(here / "pipe")
+    edit(here / EVAL / "provenance.json", inputs=made["inputs"] | {"pipe": "0" * 64})
+    status, _, error = coevolve("why", "--suite", "glance", "coevolve", "webshop")
+    assert status == 2 and "pipe: cannot be read (not a regular file); name a regular file." in error
+
+
 @pytest.mark.parametrize("content", ["", "{}", "null"])
 @pytest.mark.parametrize("folder", [EVAL, f"{HOME}/paper/table1"])
 def test_an_emptied_provenance_is_a_sentence(here, folder, content, coevolve):
@@ -224,7 +238,7 @@ def test_emptied_records_and_policies_are_sentences(here, paper):
     with pytest.raises(UserError, match=f"{policy}: missing or unreadable"):
         ask("coevolve webshop", paper)
     (here / HOME / "paper/table1/table1.json").write_text("[")
-    with pytest.raises(UserError, match=r"table1\.json: not a JSON file; delete it and run the suite again"):
+    with pytest.raises(UserError, match=r"table1\.json: not readable as JSON"):
         printed()
 
 
