@@ -9,6 +9,8 @@ from coevolve.cli.command import CLAIMS, OFFLINE, SET, SUITE, argument, command,
 from coevolve.shipped import shipped_file
 
 EVALUATIONS = Path("results/evaluate_model")
+CACHE = Path(".cache")
+JSON = argument("--json", action="store_true", help="print JSON (docs/read/file_formats.md has its schema)")
 
 
 @command(*SUITE, argument("--out", type=Path, metavar="DIR", help="default: `view` in the suite's results"))
@@ -156,6 +158,20 @@ def evaluate(options: argparse.Namespace) -> int:
     return evaluate_model.run(options, show)
 
 
+@command(
+    argument("folder", type=Path, metavar="FOLDER", help="results, or an archive of results/evidence"),
+    argument("--cache", type=Path, default=CACHE, metavar="DIR", help="what agreed before (default: %(default)s)"),
+    JSON,
+)
+def reverify_results(options: argparse.Namespace) -> int:
+    """Execute recorded actions again, and make records, pairs and products again; exit status 1: something differs."""
+    from coevolve.follow.reverify import reverify
+
+    outcome = reverify(options.folder, options.cache, lambda check: None if options.json else show(check))
+    show(outcome.to_json() if options.json else outcome.summary())
+    return outcome.exit_status
+
+
 COMMANDS = {
     "view": write_view,
     "why": trace,
@@ -163,4 +179,5 @@ COMMANDS = {
     "regime": check_regime,
     "evaluate-model": evaluate,
     "compare": compare_results,
+    "reverify": reverify_results,
 }
