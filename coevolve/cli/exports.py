@@ -60,6 +60,7 @@ def export_reference(options: argparse.Namespace) -> int:
     *SUITE,
     OPTIONAL_MACHINE,
     argument("--out", type=Path, metavar="FILE", help="default: results/SUITE.evidence.tar.xz"),
+    argument("--evaluations", action="store_true", help="also the episodes of evaluations, for `coevolve reverify`"),
 )
 def export_evidence(options: argparse.Namespace) -> int:
     """Write a finished suite's episodes, pairs, records and provenance, without weights, to one archive."""
@@ -68,7 +69,7 @@ def export_evidence(options: argparse.Namespace) -> int:
 
     plan = run_plan(options)
     out = options.out or Path(plan.home).with_suffix(".evidence.tar.xz")
-    paths = suite_evidence.write(plan, out)
+    paths = suite_evidence.write(plan, out, options.evaluations)
     show(f"{out}: {len(paths)} files, {out.stat().st_size / 1e6:.1f} MB, to be unpacked with `tar -xJf`.")
     show(f"Their products: add `--allowed-rules all {' '.join(exported(plan.suite))}` to the suite's command.")
     return 0

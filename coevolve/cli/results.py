@@ -1,16 +1,28 @@
-"""Commands about results: view, why, verify, regime, compare, evaluate-model."""
+"""Commands about results: view, why, verify, regime, compare, evaluate-model, reverify."""
+
+from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coevolve.arguments import positive
 from coevolve.cli.command import CLAIMS, OFFLINE, SET, SUITE, argument, command, show, suite_of
 from coevolve.shipped import shipped_file
 
+if TYPE_CHECKING:
+    from coevolve.records.base import Record
+
 EVALUATIONS = Path("results/evaluate_model")
 CACHE = Path(".cache")
-JSON = argument("--json", action="store_true", help="print JSON (docs/read/file_formats.md has its schema)")
+JSON = argument("--json", action="store_true", help="print JSON, as docs/read/file_formats.md describes it")
+
+
+def json_list(records: Iterable[Record]) -> str:
+    """Records as a JSON list."""
+    return f"[{', '.join(record.to_json() for record in records)}]"
 
 
 @command(*SUITE, argument("--out", type=Path, metavar="DIR", help="default: `view` in the suite's results"))
@@ -39,7 +51,7 @@ def write_view(options: argparse.Namespace) -> int:
         metavar="CELL",
         help="words of a cell's name, or the id of a synthetic task (default: list all cells)",
     ),
-    argument("--json", action="store_true", help="print the whole trace as JSON"),
+    JSON,
 )
 def trace(options: argparse.Namespace) -> int:
     """Trace a printed number, or a synthetic task, back to episodes, policies, pairs and code."""
@@ -71,6 +83,7 @@ def trace(options: argparse.Namespace) -> int:
     ),
     argument("--out", type=Path, metavar="DIR", help="also write verdicts.json and verdicts.md to this folder"),
     argument("--model", help="the model whose results are judged (default: the suite's first)"),
+    JSON,
 )
 def judge(options: argparse.Namespace) -> int:
     """Judge the paper's claims; exit status 1: one is contradicted; else 0: one is reproduced; 3: none is decided."""
@@ -83,20 +96,19 @@ def judge(options: argparse.Namespace) -> int:
     measured = on_disk.results(layout, paper)
     small = verdicts.is_miniature(layout.suite)
     judged = verdicts.verify(paper, measured, layout.suite.report, options.as_if, small)
-    for verdict in judged:
-        show(verdicts.line(verdict))
-    show(verdicts.summary(judged, options.as_if))
     papers, report = paper.success_tables.values(), layout.suite.report
     tables = [second_paper.markdown(table, measured.measurements, report) for table in papers]
     if measured.unfinished:
         tables = [verdicts.unfinished_markdown(measured.unfinished.values()), *tables]
-    show("\n" + "\n".join(filter(None, [verdicts.miniature_markdown(judged), *tables])))
+    text = [*map(verdicts.line, judged), verdicts.summary(judged, options.as_if), ""]
+    text += filter(None, [verdicts.miniature_markdown(judged), *tables])
+    show(json_list(judged) if options.json else "\n".join(text))
     if options.out:
         verdicts.write(judged, options.out, options.as_if, tables)
     return verdicts.exit_status(judged)
 
 
-@command(*SUITE, argument("--model", help="the model whose results are checked (default: the suite's first)"))
+@command(*SUITE, argument("--model", help="the model whose results are checked (default: the suite's first)"), JSON)
 def check_regime(options: argparse.Namespace) -> int:
     """Check whether finished results can decide between methods; exit status 0: yes, 1: no, 3: not all measured."""
     from coevolve.config.derived.methods import labels, with_model
@@ -108,7 +120,8 @@ def check_regime(options: argparse.Namespace) -> int:
 
     suite = with_model(suite_of(options), options.model)
     judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(Layout(suite)))
-    show(regime.markdown(judged, ReportLabels.of(suite, labels(suite))))
+    text = regime.markdown(judged, ReportLabels.of(suite, labels(suite)))
+    show(json_list(judged) if options.json else text)
     passed = {check.passed for check in judged}
     return 1 if False in passed else 3 if None in passed else 0
 
@@ -120,14 +133,15 @@ def check_regime(options: argparse.Namespace) -> int:
         nargs="+",
         metavar="FILE",
         help="a result file (JSON or YAML), or the folder of an evaluation (.../eval)",
-    )
+    ),
+    JSON,
 )
 def compare_results(options: argparse.Namespace) -> int:
     """Compare result files, and check whether they are comparable."""
     from coevolve.report import comparison, evaluation_result
 
-    for line in comparison.compare(evaluation_result.read_all(options.results)):
-        show(line)
+    results = evaluation_result.read_all(options.results)
+    show(json_list(comparison.comparisons(results)) if options.json else "\n".join(comparison.compare(results)))
     return 0
 
 

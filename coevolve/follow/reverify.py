@@ -79,9 +79,9 @@ class Reverification(Record):
         )
         return (
             f"{same} files are as they were made, {differs} differ, {unchecked} could not be checked; {self.hashed} "
-            f"more have the sha256 of their provenance. {episodes:,} episodes with {turns:,} turns were executed again; "
-            f"of them {context:,} ended with a full context, which was not checked. {failed:,} more ended by an error of "
-            f"their environment. {self.seconds:.0f} s."
+            f"others have the sha256 of their provenance. {episodes:,} episodes with {turns:,} turns were executed in "
+            f"{self.seconds:.0f} s. Not checked: {context:,} ends by a full context, and {failed:,} episodes that an "
+            "error of the environment ended."
         )
 
 

@@ -129,13 +129,21 @@ def test_files_that_are_not_made_again_are_hashed_and_inputs_are_those_that_a_jo
     assert [each["status"] for each in outcome["files"] if each["file"] == "paper/summary/summary.md"] == ["unchecked"]
 
 
-def test_an_archive_is_executed_without_the_shop_and_its_tasks(coevolve, reverify, made, tmp_path):
-    archive = tmp_path / "glance.tar.xz"
-    assert coevolve("export", "evidence", "--suite", "configs/glance.yaml", "--out", archive)[0] == 0
-    status, outcome = reverify(archive)
-    found = {each["file"].removeprefix("results/glance/"): each for each in outcome["files"]}
-    assert (status, found["tiny/webshop/base/seed0/rollout/target/episodes.jsonl"]["status"]) == (0, "same")
-    assert found[RECORDS]["how"] == "the episodes that it is made of are not here"
+def test_an_archive_has_what_its_check_reads_but_the_shop_and_the_policies(
+    coevolve, reverify, made, tmp_path, monkeypatch
+):
+    found = {}
+    for option in ((), ("--evaluations",)):
+        archive = tmp_path / f"{len(option)}.tar.xz"
+        monkeypatch.chdir(made)
+        assert coevolve("export", "evidence", "--suite", "configs/glance.yaml", "--out", archive, *option)[0] == 0
+        monkeypatch.chdir(tmp_path)
+        status, outcome = reverify(archive)
+        found = {each["file"].removeprefix("results/glance/"): each for each in outcome["files"]}
+        assert (status, found[PAIRS]["status"]) == (0, "same")
+        assert found["tiny/webshop/base/seed0/rollout/target/episodes.jsonl"]["context"] > 0, "without a tokenizer"
+        assert (EPISODES in found, found[RECORDS]["status"]) == ((True, "same") if option else (False, "unchecked"))
+    assert {each["status"] for each in found.values()} == {"same"}
 
 
 def test_scores_without_actions_and_folders_without_results_are_one_sentence(reverify, root, tmp_path):

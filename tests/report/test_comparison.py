@@ -205,3 +205,20 @@ def test_a_bad_file_is_one_sentence(tmp_path, text, sentence):
     with pytest.raises(UserError, match=sentence) as error:
         evaluation_result.read(path)
     assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_json_of_a_comparison_has_the_numbers_of_its_sentences():
+    a, b = (np.clip(RNG.normal(mean, 0.3, 40), 0, 1) for mean in (0.4, 0.6))
+    results = [result("A", split(a)), result("B", split(b), step_limit=15), result("C", split(b))]
+    differing, same = comparison.comparisons(results)
+    assert (differing.comparable, differing.settings) == (False, (("step_limit", 10, 15),))
+    assert (same.comparable, same.settings, same.second) == (True, (), "C")
+    text = "\n".join(comparison.compare(results))
+    for each in same.differences:
+        interval = f"{100 * each.value:+.1f} points [{100 * each.low:+.1f}, {100 * each.high:+.1f}], p = {each.p:.2g}"
+        assert f"{interval} (paired by task)" in text and f"{100 * each.detectable:.1f} points." in text
+    bare = result("D", split(b)).model_copy(update={"settings": {"environment": "webshop"}})
+    unknown, missing = (*comparison.comparisons([results[0], bare]), *comparison.comparisons([results[0], _dev(bare)]))[
+        :2
+    ]
+    assert (unknown.comparable, missing.comparable, missing.differences) == (None, False, ())
