@@ -15,6 +15,7 @@ from coevolve.cli.command import (
     run_plan,
     show,
 )
+from coevolve.cli.results import MODEL, judged_claims
 from coevolve.errors import UserError
 from coevolve.shipped import shipped_file
 
@@ -136,11 +137,23 @@ def export_model_card(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(*SUITE, MODEL, argument("--out", type=Path, required=True, metavar="DIR", help="folder of the logbook"))
+def export_logbook(options: argparse.Namespace) -> int:
+    """Write the verdicts on the paper's claims as a logbook of Trackio, one page a claim."""
+    from coevolve.export import logbook
+
+    layout, paper, measured, judged = judged_claims(options)
+    pages = logbook.write(layout.suite.suite, judged, paper, measured, options.out)
+    show(f"{pages} pages in {options.out / logbook.FOLDER}; `trackio logbook read --path {options.out}`. {UNSENT}")
+    return 0
+
+
 #: The commands below `coevolve export`.
 COMMANDS: dict[str, Command] = {
     "reference": export_reference,
     "evidence": export_evidence,
     "inspect": export_inspect_log,
+    "logbook": export_logbook,
     "dataset": export_dataset,
     "traces": export_traces,
     "trl": export_trl,

@@ -13,11 +13,17 @@ from coevolve.cli.command import CLAIMS, OFFLINE, SET, SUITE, argument, command,
 from coevolve.shipped import shipped_file
 
 if TYPE_CHECKING:
+    from coevolve.dag.layout import Layout
     from coevolve.records.base import Record
+    from coevolve.report.claim_tests import Results
+    from coevolve.report.claims import Claims
+    from coevolve.report.verdicts import Verdict
 
 EVALUATIONS = Path("results/evaluate_model")
 CACHE = Path(".cache")
 JSON = argument("--json", action="store_true", help="print JSON, as docs/read/file_formats.md describes it")
+
+MODEL = argument("--model", help="the model whose results are judged (default: the suite's first)")
 
 
 def json_list(records: Iterable[Record]) -> str:
@@ -74,6 +80,18 @@ def trace(options: argparse.Namespace) -> int:
     return 1 if answer.broken else 0
 
 
+def judged_claims(options: argparse.Namespace, as_if: bool = False) -> tuple[Layout, Claims, Results, list[Verdict]]:
+    """The suite and model of the options, the paper's claims, the results on disk, and a verdict on each claim."""
+    from coevolve.config.derived.methods import with_model
+    from coevolve.dag.layout import Layout
+    from coevolve.follow import on_disk
+    from coevolve.report import claims, verdicts
+
+    layout, paper = Layout(with_model(suite_of(options), options.model)), claims.load(shipped_file(CLAIMS))
+    measured, small = on_disk.results(layout, paper), verdicts.is_miniature(layout.suite)
+    return layout, paper, measured, verdicts.verify(paper, measured, layout.suite.report, as_if, small)
+
+
 @command(
     *SUITE,
     argument(
@@ -82,20 +100,14 @@ def trace(options: argparse.Namespace) -> int:
         help="also judge claims about an order on results with another model, other tasks or the other protocol",
     ),
     argument("--out", type=Path, metavar="DIR", help="also write verdicts.json and verdicts.md to this folder"),
-    argument("--model", help="the model whose results are judged (default: the suite's first)"),
+    MODEL,
     JSON,
 )
 def judge(options: argparse.Namespace) -> int:
     """Judge the paper's claims; exit status 1: one is contradicted; else 0: one is reproduced; 3: none is decided."""
-    from coevolve.config.derived.methods import with_model
-    from coevolve.dag.layout import Layout
-    from coevolve.follow import on_disk
-    from coevolve.report import claims, second_paper, verdicts
+    from coevolve.report import second_paper, verdicts
 
-    layout, paper = Layout(with_model(suite_of(options), options.model)), claims.load(shipped_file(CLAIMS))
-    measured = on_disk.results(layout, paper)
-    small = verdicts.is_miniature(layout.suite)
-    judged = verdicts.verify(paper, measured, layout.suite.report, options.as_if, small)
+    layout, paper, measured, judged = judged_claims(options, options.as_if)
     papers, report = paper.success_tables.values(), layout.suite.report
     tables = [second_paper.markdown(table, measured.measurements, report) for table in papers]
     if measured.unfinished:
