@@ -70,12 +70,10 @@ def _cells(suite: str, verdict: Verdict, claim: Claim, claims: Claims, results: 
     code = "\n".join([*commands, f"coevolve reverify results/{suite}", f"coevolve view --suite {suite}"])
     yield _cell(verdict, "code", "Commands", f"````bash\n{code}\n````")
     if sources := _sources(claim, claims, results):
-        head, methods = ["file", "sha256", "commit", "code", "config"], sorted(claim.methods)
+        head, view = ["file", "sha256", "commit", "code", "config"], f"results/{suite}/view/index.html#/episodes"
         table = tabulate(map(_origin, sources), head, tablefmt="github", disable_numparse=True)
-        view = "\n".join(
-            f"* `results/{suite}/view/index.html#/episodes?method={name}`" for name in sorted(claim.methods)
-        )
-        yield _cell(verdict, "markdown", "Provenance and episodes", f"{table}\n\n{view}")
+        links = "\n".join(f"* `{view}?method={method}`" for method in sorted(claim.methods))
+        yield _cell(verdict, "markdown", "Provenance and episodes", f"{table}\n\n{links}")
 
 
 def _numbers(name: str, of: Verdict | InMiniature) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -127,6 +128,23 @@ def test_files_that_are_not_made_again_are_hashed_and_inputs_are_those_that_a_jo
     read = first_difference(outcome, "paper/summary/provenance.json")
     assert read["what"] == "input results/glance/data/webshop/drops.jsonl"
     assert [each["status"] for each in outcome["files"] if each["file"] == "paper/summary/summary.md"] == ["unchecked"]
+
+
+def test_prices_that_a_job_drew_are_drawn_again_from_the_seed_in_its_notes(coevolve, reverify, tmp_path):
+    policy, out = "results/glance/tiny/webshop/base/seed0/policy/target", tmp_path / "drawn"
+    where = ("--suite", "configs/glance.yaml", "--env", "webshop", "--protocol", "paper", "--root", out)
+    assert coevolve("evaluate-model", policy, *where)[0] == 0
+    status, outcome = reverify(out)
+    found = {Path(each["file"]).name: each for each in outcome["files"]}
+    assert (status, found["episodes.jsonl"]["status"], found["episodes.jsonl"]["episodes"]) == (0, "same", 6)
+    (record,) = out.glob("*/evaluation/provenance.json")
+    about = json.loads(record.read_text())
+    assert about["notes"].pop("chance") >= 0 and "drawn in each job" in about["notes"]["environments"][0]
+    record.write_text(json.dumps(about))
+    status, outcome = reverify(record.parent)
+    (episodes, records) = outcome["files"]
+    assert (status, episodes["status"], records["status"]) == (0, "unchecked", "same")
+    assert episodes["how"].startswith("its prices were drawn from a seed that its provenance lacks")
 
 
 def test_an_archive_has_what_its_check_reads_but_the_shop_and_the_policies(
