@@ -184,17 +184,23 @@ def _of_tokens(episodes: Sequence[Trajectory], record: Provenance, policy: Path)
             yield name, len(each.turns), "full context", True, ids is None
 
 
+def quirks(record: Provenance) -> Quirks:
+    """The switches of a job's protocol; raises `UserError` if they are of another version of the kit."""
+    at = Path(record.result, provenance.NAME)
+    return validated(Quirks, at, Section(record.config["protocols"][record.protocol], {}))
+
+
 def _setup(record: Provenance, locate: Locate, envs: Environments) -> Setup:
     """The environment's arguments from the provenance of a job in it; what it shares is prepared if it is not here."""
     ((name, values),) = record.config["envs"].items()
     at = Path(record.result, provenance.NAME)
     section: dict[str, Any] = values | {"workers": envs.number, "processes": envs.number // 2}
     config = validated(section_class(values["kind"]), at, Section(section, {}))
-    quirks = validated(Quirks, at, Section(record.config["protocols"][record.protocol], {}))
+    switches = quirks(record)
     chance = record.notes.chance if isinstance(record.notes, EpisodeNotes) else None
-    if chance is None and config.kind == "webshop" and quirks.webshop_draws == "each_job":
+    if chance is None and config.kind == "webshop" and switches.webshop_draws == "each_job":
         raise UserError("its prices were drawn from a seed that its provenance lacks, so no page can be made again.")
-    setup = Setup(config, f"envs.{name}", record.protocol, quirks, chance=chance or 0)
+    setup = Setup(config, f"envs.{name}", record.protocol, switches, chance=chance or 0)
     if not config.prepared:
         return setup
     (meta,) = (path for path in record.inputs if path.endswith("/meta.json"))

@@ -11,13 +11,14 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from coevolve.config.sections import GradientsConfig, Quirks
+from coevolve.config.sections import GradientsConfig
 from coevolve.config.suite import Suite
 from coevolve.dag.layout import Layout
 from coevolve.dag.rules import STAGES
 from coevolve.dag.rules.products import CLAIMS
 from coevolve.dag.stage import files_by_name, results_by_name
 from coevolve.errors import UserError
+from coevolve.follow import reexecution
 from coevolve.follow.reexecution import Difference, Locate
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
@@ -27,6 +28,7 @@ from coevolve.storage import jsonl, provenance
 
 #: Stages beside the products and ablations that play nothing and train nothing.
 _PURE = ("pairs", "select")
+_OTHER_VERSION = "its settings are of another version of the kit; check out its commit."
 #: Keys that a provenance leaves out because they change no result.
 _LEFT_OUT: dict[str, dict[str, Any]] = {
     "envs": {"workers": 1},
@@ -42,7 +44,7 @@ def is_remade(stage: str) -> bool:
 
 def records(folder: Path, record: Provenance) -> Difference | None:
     """How the `records.jsonl` of an evaluation differs from that of its episodes."""
-    quirks = Quirks.model_validate(record.config["protocols"][record.protocol])
+    quirks = reexecution.quirks(record)
     episodes, samples = jsonl.read(folder / "episodes.jsonl", Trajectory), record.config["evaluation"]["samples"]
     made = evaluate.records(episodes, quirks, record.seeds["suite"], samples)
     return _difference(folder / "records.jsonl", "".join(f"{each.to_json()}\n" for each in made).encode())
@@ -56,13 +58,17 @@ def stage(folder: Path, record: Provenance, locate: Locate) -> dict[str, Differe
     """
     suite = _suite(record)
     with tempfile.TemporaryDirectory() as temporary, contextlib.chdir(temporary):
-        for name in record.inputs:
+        for name, path in ((name, Path(name)) for name in record.inputs):
             if (found := locate(name)) is None:
                 raise UserError(f"its input {name} is not here as it was then (sha256 {record.inputs[name][:12]}).")
-            if not Path(name).is_absolute():
-                Path(name).parent.mkdir(parents=True, exist_ok=True)
-                Path(name).symlink_to(found)
-        job = _job(suite, record)
+            if path.is_absolute() or ".." in path.parts:
+                raise UserError(f"its input {name} is not below the folder in which the suite ran.")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(found)
+        try:
+            job = _job(suite, record)
+        except (AttributeError, KeyError):
+            raise UserError(_OTHER_VERSION) from None
         (made := Path("made")).mkdir()
         importlib.import_module(STAGES[record.stage].module).run(job, made)
         present = [path for path in made.iterdir() if (folder / path.name).exists()]
@@ -83,7 +89,7 @@ def _suite(record: Provenance) -> Suite:
         kinds: dict[str, Any] = {key: Suite.model_fields[key].annotation for key in config}
         sections = {key: TypeAdapter(kinds[key]).validate_python(value) for key, value in config.items()}
     except (KeyError, ValidationError):
-        raise UserError("its settings are of another version of the kit; check out its commit.") from None
+        raise UserError(_OTHER_VERSION) from None
     return Suite.model_construct(_fields_set=set(sections), **sections)
 
 

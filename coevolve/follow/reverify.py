@@ -102,6 +102,11 @@ def reverify(path: Path, cache: Path, show: Callable[[FileCheck], None]) -> Reve
     with contextlib.ExitStack() as stack:
         home = _opened(path, stack)
         results = _results(home, path)
+        for file in sorted(home.rglob(EPISODES)):
+            if file.parent not in results and not _is_hidden(file.relative_to(home)):
+                name = file.relative_to(home).as_posix()
+                found.append(FileCheck(file=name, status="unchecked", how=f"no {provenance.NAME} beside it"))
+                show(found[-1])
         journal = stack.enter_context(contextlib.closing(Journal(cache / "reverify.jsonl", Agreed)))
         envs = stack.enter_context(contextlib.closing(Environments(cache.resolve())))
         known = {line.key: line for line in journal.records}
@@ -132,8 +137,8 @@ class Result:
     def read(cls, folder: Path, home: Path) -> Result:
         """The result in a folder; raises `UserError` if its provenance is of another version of the kit."""
         record = provenance.read(folder / provenance.NAME)
-        present = {name: folder / name for name in record.outputs if (folder / name).exists()}
-        return cls(folder, folder.relative_to(home), record, {k: files.sha256(path) for k, path in present.items()})
+        present = [name for name in {EPISODES: "", RECORDS: "", **record.outputs} if (folder / name).exists()]
+        return cls(folder, folder.relative_to(home), record, {name: files.sha256(folder / name) for name in present})
 
     def key(self) -> str:
         """The digest of the result's name, files and provenance, and of the code that checks it."""
@@ -160,7 +165,7 @@ class Result:
         checks += self._remade()
         found = {check.file: check for check in checks}
         partial = (self.folder / suite_evidence.MARKER).exists()
-        for name, sha256 in self.record.outputs.items():
+        for name, sha256 in (dict.fromkeys(self.hashes, "not listed") | self.record.outputs).items():
             now = self.hashes.get(name, sha256 if partial or name in pruned.deleted(self.folder) else "no such file")
             file = (self.name / name).as_posix()
             if now != sha256 and (file not in found or found[file].status != "differs"):
@@ -225,6 +230,10 @@ def _sha256(path: Path, changed: int) -> str:
     return files.sha256(path)
 
 
+def _is_hidden(relative: Path) -> bool:
+    return any(part.startswith(".") for part in relative.parts)
+
+
 def _opened(path: Path, stack: contextlib.ExitStack) -> Path:
     """The folder itself, or a temporary one with the files of an archive."""
     if path.is_dir():
@@ -242,7 +251,7 @@ def _opened(path: Path, stack: contextlib.ExitStack) -> Path:
 def _results(home: Path, path: Path) -> list[Path]:
     """The folders of results in `home`; raises `UserError` if there is none, or if it has scores without actions."""
     found = sorted(each.parent for each in home.rglob(provenance.NAME))
-    results = [each for each in found if not any(part.startswith(".") for part in each.relative_to(home).parts)]
+    results = [each for each in found if not _is_hidden(each.relative_to(home))]
     if played := [each for each in results if not (each / suite_export.JOBS).exists()]:
         return played
     if results:

@@ -194,7 +194,7 @@ def _comparability(a: EvaluationResult, b: EvaluationResult, split: str) -> Iter
     deciding = [pair for pair in pairs if pair.name not in SAMPLING]
     differing, unstated = sum(pair.stated for pair in deciding), sum(not pair.stated for pair in deciding)
     verdict = "comparable: every setting is the same."
-    if _comparable(pairs) is False:
+    if differing:
         verdict = f"NOT comparable (settings that differ: {differing}; not stated by both: {unstated})."
     elif unstated:
         verdict = f"comparability is unknown (settings not stated by both: {unstated})."

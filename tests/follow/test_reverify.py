@@ -130,6 +130,18 @@ def test_files_that_are_not_made_again_are_hashed_and_inputs_are_those_that_a_jo
     assert [each["status"] for each in outcome["files"] if each["file"] == "paper/summary/summary.md"] == ["unchecked"]
 
 
+def test_episodes_that_no_provenance_lists_are_named(reverify, suite):
+    record = suite / "tiny/webshop/base/seed0/rollout/target/provenance.json"
+    about = json.loads(record.read_text())
+    record.write_text(json.dumps(about | {"outputs": {}}))
+    (suite / EVALUATED / "provenance.json").unlink()
+    status, outcome = reverify(suite / "tiny")
+    difference = first_difference(outcome, "webshop/base/seed0/rollout/target/episodes.jsonl")
+    assert (status, difference["recorded"]) == (1, "not listed")
+    unlisted = {each["file"]: each["how"] for each in outcome["files"] if each["status"] == "unchecked"}
+    assert unlisted[EPISODES.removeprefix("tiny/")] == "no provenance.json beside it"
+
+
 def test_prices_that_a_job_drew_are_drawn_again_from_the_seed_in_its_notes(coevolve, reverify, tmp_path):
     policy, out = "results/glance/tiny/webshop/base/seed0/policy/target", tmp_path / "drawn"
     where = ("--suite", "configs/glance.yaml", "--env", "webshop", "--protocol", "paper", "--root", out)
