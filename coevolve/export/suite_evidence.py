@@ -54,10 +54,11 @@ def evidence(plan: Plan, evaluations: bool) -> list[str]:
 def _remade_from(plan: Plan, jobs: Iterable[JobKey], evaluations: bool) -> Iterator[str]:
     """The files beside those of the jobs that say which tasks were played, and how they were evaluated."""
     for stage, wildcards in jobs:
-        if stage in ("rollout", "evaluate", "pairs", "select"):
+        declared = STAGES[stage]
+        if declared.plays or declared.remade:
             names = files_by_name(plan.inputs(stage, wildcards))
             yield from (path for name in ("tasks", "excluded_example", "experts") for path in names.get(name, ()))
-        if stage == "evaluate" and evaluations:
+        if evaluations and {"episodes.jsonl", "records.jsonl"} <= {*declared.files}:
             yield f"{plan.folder(stage, wildcards)}/episodes.jsonl"
 
 

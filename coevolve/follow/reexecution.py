@@ -41,7 +41,7 @@ Compared = tuple[str, int | None, str, object, object]
 QUICK = 100
 
 
-class Difference(Record):
+class FileDifference(Record):
     """The first difference of a file: in which episode and turn (-1: its start), and what was recorded and is now."""
 
     episode: str = ""
@@ -81,10 +81,10 @@ class Environments:
         """The differences that the environments make, in the order of the episodes."""
         progress = Progress("episodes")
         with ThreadPoolExecutor(self.number) as threads:
-            for number, found in enumerate(threads.map(self._replay, episodes), start=1):
+            for number, differences in enumerate(threads.map(self._replay, episodes), start=1):
                 if len(episodes) > QUICK:
                     progress.report(number, len(episodes))
-                yield from found
+                yield from differences
 
     def _replay(self, episode: Trajectory) -> list[Compared]:
         env = self._free.get()
@@ -96,7 +96,7 @@ class Environments:
 
 def execute(
     episodes: Sequence[Trajectory], record: Provenance, locate: Locate, envs: Environments
-) -> Difference | dict[str, int]:
+) -> FileDifference | dict[str, int]:
     """Execute the episodes of a result again; returns the first difference, else counts as `FileCheck` has them.
 
     Compared are texts, actions, scores, rewards and stop reasons, the task list, and the notes of the provenance; with
@@ -114,7 +114,7 @@ def execute(
     ]
     for episode, turn, what, recorded, now in itertools.chain(envs.compare(played), *others):
         if recorded != now:
-            return Difference(episode=episode, turn=turn, what=what, recorded=str(recorded), now=str(now))
+            return FileDifference(episode=episode, turn=turn, what=what, recorded=str(recorded), now=str(now))
     return {
         "episodes": len(played),
         "turns": sum(len(each.turns) for each in played),
@@ -134,14 +134,13 @@ def _of_notes(episodes: Sequence[Trajectory], record: Provenance) -> Iterator[Co
 
 def _of_list(episodes: Sequence[Trajectory], record: Provenance, locate: Locate) -> Iterator[Compared]:
     """The order, tasks and seed of the episodes of a rollout, an evaluation or a part of one, if its tasks are here."""
-    whole = {"evaluate": "eval", "rollout": "rollout"}.get(record.stage, record.wildcards.get("whole"))
     listed = [path for path in record.inputs if path.endswith(".jsonl") and not path.endswith("episodes.jsonl")]
-    if whole is None or len(listed) != 1 or not (path := locate(listed[0])):
+    if not isinstance(record.notes, EpisodeNotes) or len(listed) != 1 or not (path := locate(listed[0])):
         return
     tasks, counts, expected = jsonl.read(path, Task), Counter[str](), list[tuple[Task, int]]()
-    if record.stage == "shard":
+    if "part" in record.wildcards:
         tasks = part(tasks, *map(int, record.wildcards["part"].split("of")))
-    samples = record.config["evaluation"]["samples"] if whole == "eval" else record.config["rollout"]["k"]
+    samples = record.config.get("evaluation", {}).get("samples", record.config["rollout"]["k"])
     for task in tasks:
         expected += [(task, counts[task.task_id] + sample) for sample in range(samples)]
         counts[task.task_id] += samples
@@ -156,7 +155,7 @@ def _of_list(episodes: Sequence[Trajectory], record: Provenance, locate: Locate)
 def _policy(record: Provenance, locate: Locate) -> Path | None:
     """The folder of the policy that played a rollout, an evaluation or a part of one; None if it is not here."""
     policies = [path for name in record.inputs if name.endswith(policy_dir.REF_NAME) if (path := locate(name))]
-    return policies[0].parent if len(policies) == 1 and record.stage in ("rollout", "evaluate", "shard") else None
+    return policies[0].parent if len(policies) == 1 and isinstance(record.notes, EpisodeNotes) else None
 
 
 def _of_policy(episodes: Sequence[Trajectory], policy: Path | None) -> Iterator[Compared]:
@@ -204,8 +203,8 @@ def _setup(record: Provenance, locate: Locate, envs: Environments) -> Setup:
     if not config.prepared:
         return setup
     (meta,) = (path for path in record.inputs if path.endswith("/meta.json"))
-    if found := locate(meta):
-        return replace(setup, prepared=found.parent)
+    if here := locate(meta):
+        return replace(setup, prepared=here.parent)
     folder = envs.cache / f"prepared-{record.inputs[meta][:16]}"
     if not folder.exists():
         with folders.directory(folder) as out:

@@ -19,15 +19,13 @@ from coevolve.dag.rules.products import CLAIMS
 from coevolve.dag.stage import files_by_name, results_by_name
 from coevolve.errors import UserError
 from coevolve.follow import reexecution
-from coevolve.follow.reexecution import Difference, Locate
+from coevolve.follow.reexecution import FileDifference, Locate
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
 from coevolve.run.job import Job
 from coevolve.stages import evaluate
 from coevolve.storage import jsonl, provenance
 
-#: Stages beside the products and ablations that play nothing and train nothing.
-_PURE = ("pairs", "select")
 _OTHER_VERSION = "its settings are of another version of the kit; check out its commit."
 #: Keys that a provenance leaves out because they change no result.
 _LEFT_OUT: dict[str, dict[str, Any]] = {
@@ -36,13 +34,7 @@ _LEFT_OUT: dict[str, dict[str, Any]] = {
 }
 
 
-def is_remade(stage: str) -> bool:
-    """Whether the files of a stage are made again; a report of costs also reads Slurm's accounting, and is not."""
-    declared = STAGES.get(stage)
-    return declared is not None and (declared.product or stage in ("ablation", *_PURE)) and stage != "costs"
-
-
-def records(folder: Path, record: Provenance) -> Difference | None:
+def records(folder: Path, record: Provenance) -> FileDifference | None:
     """How the `records.jsonl` of an evaluation differs from that of its episodes."""
     quirks = reexecution.quirks(record)
     episodes, samples = jsonl.read(folder / "episodes.jsonl", Trajectory), record.config["evaluation"]["samples"]
@@ -50,7 +42,7 @@ def records(folder: Path, record: Provenance) -> Difference | None:
     return _difference(folder / "records.jsonl", "".join(f"{each.to_json()}\n" for each in made).encode())
 
 
-def stage(folder: Path, record: Provenance, locate: Locate) -> dict[str, Difference | None]:
+def stage(folder: Path, record: Provenance, locate: Locate) -> dict[str, FileDifference | None]:
     """How the files of a stage differ from those that it makes now of the same inputs; by name, of the files here.
 
     It runs where its inputs have the paths of the provenance, because products name them. Raises `UserError` if an
@@ -59,12 +51,12 @@ def stage(folder: Path, record: Provenance, locate: Locate) -> dict[str, Differe
     suite = _suite(record)
     with tempfile.TemporaryDirectory() as temporary, contextlib.chdir(temporary):
         for name, path in ((name, Path(name)) for name in record.inputs):
-            if (found := locate(name)) is None:
+            if (here := locate(name)) is None:
                 raise UserError(f"its input {name} is not here as it was then (sha256 {record.inputs[name][:12]}).")
             if path.is_absolute() or ".." in path.parts:
                 raise UserError(f"its input {name} is not below the folder in which the suite ran.")
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.symlink_to(found)
+            path.symlink_to(here)
         try:
             job = _job(suite, record)
         except (AttributeError, KeyError):
@@ -96,8 +88,8 @@ def _suite(record: Provenance) -> Suite:
 def _job(suite: Suite, record: Provenance) -> Job:
     """The job of a stage with the inputs of its provenance."""
     results: dict[str, Any] = {}
-    if record.stage in _PURE:
-        inputs = {_input_name(record.stage, Path(name)): [name] for name in record.inputs}
+    if "branch" in record.wildcards:  # it has one recipe, which is too little for a layout
+        inputs = {_input_name(record, Path(name)): [name] for name in record.inputs}
     else:
         declared = STAGES[record.stage].inputs(_layout(suite, record), record.wildcards)
         history = [name for name in record.inputs if name.endswith(provenance.NAME)]
@@ -118,18 +110,19 @@ def _layout(suite: Suite, record: Provenance) -> Layout:
     return Layout(suite, root=inside.partition(f"/{suite.suite}/")[0], machine=machine)
 
 
-def _input_name(stage: str, path: Path) -> str:
+def _input_name(record: Provenance, path: Path) -> str:
     """The name of an input of pairs or of a selection: the agent that explored, or a file of the stage `data`."""
-    experts = "explored_experts" if stage == "select" else "experts"
-    names = {"explore.jsonl": "tasks", "sft.jsonl": "experts", "experts.jsonl": experts}
-    return (names | {"example.json": "excluded_example", "episodes.jsonl": path.parent.name})[path.name]
+    selects = any(name.endswith("/sft.jsonl") for name in record.inputs)
+    names = {"explore.jsonl": "tasks", "sft.jsonl": "experts", "example.json": "excluded_example"}
+    names |= {"experts.jsonl": "explored_experts" if selects else "experts", "episodes.jsonl": path.parent.name}
+    return names[path.name]
 
 
-def _difference(path: Path, made: bytes) -> Difference | None:
+def _difference(path: Path, made: bytes) -> FileDifference | None:
     """The first line in which a file differs from what was made now, from 40 characters before the difference on."""
     if (content := path.read_bytes()) == made:
         return None
     lines = zip_longest(*(text.decode(errors="replace").split("\n") for text in (content, made)), fillvalue="")
     number, (then, now) = next((number, pair) for number, pair in enumerate(lines, start=1) if pair[0] != pair[1])
     begin = max(0, next((n for n, pair in enumerate(zip(then, now, strict=False)) if pair[0] != pair[1]), 0) - 40)
-    return Difference(what=f"line {number}", recorded=then[begin:], now=now[begin:])
+    return FileDifference(what=f"line {number}", recorded=then[begin:], now=now[begin:])

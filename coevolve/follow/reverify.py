@@ -22,7 +22,7 @@ from coevolve.envs.base import EnvError
 from coevolve.errors import UserError, brief
 from coevolve.export import suite_evidence, suite_export
 from coevolve.follow import reexecution, remaking
-from coevolve.follow.reexecution import Difference, Environments
+from coevolve.follow.reexecution import Environments, FileDifference
 from coevolve.records.base import Record, is_none
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
@@ -43,7 +43,7 @@ class FileCheck(Record):
     file: str
     status: Literal["same", "differs", "unchecked"]
     how: str
-    difference: Difference | None = Field(default=None, exclude_if=is_none)
+    difference: FileDifference | None = Field(default=None, exclude_if=is_none)
     episodes: int = 0
     turns: int = 0
     context: int = 0
@@ -67,13 +67,13 @@ class Reverification(Record):
     @property
     def exit_status(self) -> int:
         """1: a file differs; else 0: some were executed or made again; 3: none was."""
-        found = {check.status for check in self.files}
-        return 1 if "differs" in found else 0 if "same" in found else 3
+        statuses = {check.status for check in self.files}
+        return 1 if "differs" in statuses else 0 if "same" in statuses else 3
 
     def summary(self) -> str:
         """The counts in sentences."""
-        found: list[str] = [check.status for check in self.files]
-        same, differs, unchecked = map(found.count, ("same", "differs", "unchecked"))
+        statuses: list[str] = [check.status for check in self.files]
+        same, differs, unchecked = map(statuses.count, ("same", "differs", "unchecked"))
         episodes, turns, context, failed = (
             sum(getattr(check, name) for check in self.files) for name in ("episodes", "turns", "context", "failed")
         )
@@ -98,34 +98,34 @@ def reverify(path: Path, cache: Path, show: Callable[[FileCheck], None]) -> Reve
 
     Results that agreed before are read from a journal in `cache`. Raises `UserError` if there is no result.
     """
-    began, found, hashed = time.monotonic(), list[FileCheck](), 0
+    began, checks, hashed = time.monotonic(), list[FileCheck](), 0
     with contextlib.ExitStack() as stack:
         home = _opened(path, stack)
         results = _results(home, path)
         for file in sorted(home.rglob(EPISODES)):
             if file.parent not in results and not _is_hidden(file.relative_to(home)):
                 name = file.relative_to(home).as_posix()
-                found.append(FileCheck(file=name, status="unchecked", how=f"no {provenance.NAME} beside it"))
-                show(found[-1])
+                checks.append(FileCheck(file=name, status="unchecked", how=f"no {provenance.NAME} beside it"))
+                show(checks[-1])
         journal = stack.enter_context(contextlib.closing(Journal(cache / "reverify.jsonl", Agreed)))
         envs = stack.enter_context(contextlib.closing(Environments(cache.resolve())))
         known = {line.key: line for line in journal.records}
         for folder in results:
-            result = Result.read(folder, home)
+            result = CheckedResult.read(folder, home)
             if not (outcome := known.get(key := result.key())):
                 outcome = result.check(key, envs)
                 if all(check.status == "same" for check in outcome.checks):
                     journal.append(outcome)
-            found += outcome.checks
+            checks += outcome.checks
             hashed += outcome.hashed
             for check in outcome.checks:
                 show(check)
     seconds = round(time.monotonic() - began, 1)
-    return Reverification(folder=path.as_posix(), files=tuple(found), hashed=hashed, seconds=seconds)
+    return Reverification(folder=path.as_posix(), files=tuple(checks), hashed=hashed, seconds=seconds)
 
 
 @dataclass(frozen=True)
-class Result:
+class CheckedResult:
     """A folder that a stage wrote, with its name in the checked folder, and the sha256 of its files that are here."""
 
     folder: Path
@@ -134,7 +134,7 @@ class Result:
     hashes: dict[str, str]
 
     @classmethod
-    def read(cls, folder: Path, home: Path) -> Result:
+    def read(cls, folder: Path, home: Path) -> CheckedResult:
         """The result in a folder; raises `UserError` if its provenance is of another version of the kit."""
         record = provenance.read(folder / provenance.NAME)
         present = [name for name in {EPISODES: "", RECORDS: "", **record.outputs} if (folder / name).exists()]
@@ -150,31 +150,30 @@ class Result:
         return digest([self.name.as_posix(), *content, code])
 
     @functools.cached_property
-    def changed_input(self) -> Difference | None:
+    def changed_input(self) -> FileDifference | None:
         """The first file of the suite that was another when the job read it; no file at its path is no difference."""
         home = Path(self.folder.as_posix().removesuffix(f"/{self.record.result}"))
         for name, sha256 in self.record.inputs.items():
             path = home / name.partition(f"/{home.name}/")[2]
             if path.is_file() and (now := _sha256(path, path.stat().st_mtime_ns)) != sha256:
-                return Difference(what=f"input {name}", recorded=sha256, now=now)
+                return FileDifference(what=f"input {name}", recorded=sha256, now=now)
         return None
 
     def check(self, key: str, envs: Environments) -> Agreed:
         """The outcome of the files that can be executed or made again, and of all others that differ."""
-        checks = [self._executed(envs)] if EPISODES in self.hashes else []
-        checks += self._remade()
-        found = {check.file: check for check in checks}
+        executed = [self._executed(envs)] if EPISODES in self.hashes else []
+        checks = {check.file: check for check in [*executed, *self._remade()]}
         partial = (self.folder / suite_evidence.MARKER).exists()
         for name, sha256 in (dict.fromkeys(self.hashes, "not listed") | self.record.outputs).items():
             now = self.hashes.get(name, sha256 if partial or name in pruned.deleted(self.folder) else "no such file")
             file = (self.name / name).as_posix()
-            if now != sha256 and (file not in found or found[file].status != "differs"):
-                difference = Difference(what="sha256", recorded=sha256, now=now)
-                found[file] = self._check(name, f"listed in {provenance.NAME}", difference)
-        hashed = sum((self.name / name).as_posix() not in found for name in self.hashes)
+            if now != sha256 and (file not in checks or checks[file].status != "differs"):
+                difference = FileDifference(what="sha256", recorded=sha256, now=now)
+                checks[file] = self._check(name, f"listed in {provenance.NAME}", difference)
+        hashed = sum((self.name / name).as_posix() not in checks for name in self.hashes)
         if self.changed_input:
-            found[""] = self._check(provenance.NAME, "read by the job", self.changed_input)
-        return Agreed(key=key, checks=tuple(found.values()), hashed=hashed)
+            checks[""] = self._check(provenance.NAME, "read by the job", self.changed_input)
+        return Agreed(key=key, checks=tuple(checks.values()), hashed=hashed)
 
     def locate(self, name: str) -> Path | None:
         """The file of an input of the result's job, below any folder around it; None if none has its sha256."""
@@ -190,20 +189,20 @@ class Result:
         try:
             episodes = jsonl.read(self.folder / EPISODES, Trajectory)
         except UserError as error:
-            return self._check(EPISODES, "read", Difference(what="records", now=str(error)))
+            return self._check(EPISODES, "read", FileDifference(what="records", now=str(error)))
         try:
             outcome = reexecution.execute(episodes, self.record, self.locate, envs)
         except (UserError, EnvError) as error:
             return self._unchecked(EPISODES, error)
-        if isinstance(outcome, Difference):
+        if isinstance(outcome, FileDifference):
             return self._check(EPISODES, "executed again", outcome)
         how = f"{outcome['episodes']:,} episodes, {outcome['turns']:,} turns executed again"
         return self._check(EPISODES, how).model_copy(update=outcome)
 
     def _remade(self) -> list[FileCheck]:
         """The outcomes of the files that are made again."""
-        evaluated = RECORDS in self.hashes
-        if not evaluated and not remaking.is_remade(self.record.stage):
+        evaluated, declared = RECORDS in self.hashes, STAGES.get(self.record.stage)
+        if not evaluated and not (declared and declared.remade):
             return []
         if evaluated and EPISODES not in self.hashes:
             return [self._unchecked(RECORDS, "the episodes that it is made of are not here")]
@@ -216,7 +215,7 @@ class Result:
         how = f"made again; it was made at commit {self.record.commit[:12]}"
         return [self._check(name, how, difference) for name, difference in made.items()]
 
-    def _check(self, name: str, how: str, difference: Difference | None = None) -> FileCheck:
+    def _check(self, name: str, how: str, difference: FileDifference | None = None) -> FileCheck:
         values: dict[str, Any] = {"file": (self.name / name).as_posix(), "how": how, "difference": difference}
         return FileCheck(status="differs" if difference else "same", **values)
 
@@ -250,8 +249,8 @@ def _opened(path: Path, stack: contextlib.ExitStack) -> Path:
 
 def _results(home: Path, path: Path) -> list[Path]:
     """The folders of results in `home`; raises `UserError` if there is none, or if it has scores without actions."""
-    found = sorted(each.parent for each in home.rglob(provenance.NAME))
-    results = [each for each in found if not _is_hidden(each.relative_to(home))]
+    folders = sorted(each.parent for each in home.rglob(provenance.NAME))
+    results = [each for each in folders if not _is_hidden(each.relative_to(home))]
     if played := [each for each in results if not (each / suite_export.JOBS).exists()]:
         return played
     if results:

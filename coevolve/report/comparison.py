@@ -82,7 +82,7 @@ class MeanDifference:
         return f"{span} (not paired)." if self.ends else f"{points}; no error can be estimated from these means."
 
 
-class Estimate(Record):
+class EstimatedDifference(Record):
     """A `MeanDifference` as JSON: second minus first, with its 95 % interval.
 
     `p` and `detectable` (the smallest difference with 80 % power at level 5 %) are null without an error.
@@ -98,7 +98,7 @@ class Estimate(Record):
     bound: bool
 
     @classmethod
-    def of(cls, difference: MeanDifference) -> Estimate:
+    def of(cls, difference: MeanDifference) -> EstimatedDifference:
         """The numbers of a difference."""
         (low, high), error = difference.interval(), difference.error
         values = {name: getattr(difference, name) for name in ("quantity", "value", "paired", "bound")}
@@ -117,7 +117,7 @@ class Comparison(Record):
     split: str
     comparable: bool | None
     settings: tuple[tuple[str, Scalar, Scalar], ...]
-    differences: tuple[Estimate, ...]
+    differences: tuple[EstimatedDifference, ...]
 
 
 def comparisons(results: Sequence[EvaluationResult]) -> Iterator[Comparison]:
@@ -129,8 +129,8 @@ def comparisons(results: Sequence[EvaluationResult]) -> Iterator[Comparison]:
             if split not in first.splits or split not in other.splits:
                 yield Comparison(**names, comparable=False, settings=(), differences=())
                 continue
-            pairs, found = setting_pairs(first, other, split), differences(first.splits[split], other.splits[split])
-            estimates = tuple(Estimate.of(difference) for difference in found)
+            pairs, measured = setting_pairs(first, other, split), differences(first.splits[split], other.splits[split])
+            estimates = tuple(EstimatedDifference.of(difference) for difference in measured)
             yield Comparison(**names, comparable=_comparable(pairs), settings=tuple(pairs), differences=estimates)
 
 
