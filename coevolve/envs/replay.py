@@ -12,7 +12,7 @@ from coevolve.chat.prompts import without_surrogates
 from coevolve.envs.base import Env
 from coevolve.records.episodes import StopReason, Trajectory
 
-ReplayedPart = Literal["environment", "start", "action", "observation", "score", "ending", "stop", "reward"]
+ReplayedPart = Literal["start", "observation", "score", "ending", "reward"]
 
 
 @dataclass(frozen=True)
@@ -37,28 +37,20 @@ class ReplaySummary:
 
 
 def replay(env: Env, trajectory: Trajectory, tolerance: float = 0.0) -> list[ReplayDifference]:
-    """All differences between `trajectory` and what its actions meet in `env`; scores may differ by `tolerance`.
-
-    The action of each turn is read from its text again; whether a context window was full is not checked.
-    """
+    """All differences between `trajectory` and what its actions meet in `env`; scores may differ by `tolerance`."""
     # An episode whose environment failed to start has no prompt.
     recorded = trajectory.prompt[-1].content if trajectory.prompt else trajectory.error
     compared: list[tuple[int, ReplayedPart, object, object]] = [
-        (-1, "environment", trajectory.environment or env.identity, env.identity),
-        (-1, "start", recorded, without_surrogates(env.start(trajectory.task))),
+        (-1, "start", recorded, without_surrogates(env.start(trajectory.task)))
     ]
-    last, done, reward = len(trajectory.turns) - 1, False, 0.0
+    last = len(trajectory.turns) - 1
     for number, turn in enumerate(trajectory.turns):
         result = env.step(turn.action)
-        done, reward = result.done, result.reward
-        compared.append((number, "action", turn.action, env.parse(turn.text)))
         compared.append((number, "observation", turn.observation, without_surrogates(result.observation)))
         compared.append((number, "score", turn.score, result.score))
-        compared.append((number, "ending", number == last and trajectory.stop is StopReason.DONE, done))
-    if trajectory.policy:  # an expert's script may end before the limit
-        reached = not done and last + 1 >= env.step_limit(trajectory.task)
-        compared.append((last, "stop", trajectory.stop is StopReason.STEP_LIMIT, reached))
-    compared.append((last, "reward", trajectory.reward, reward))
+        compared.append((number, "ending", number == last and trajectory.stop is StopReason.DONE, result.done))
+        if number == last:
+            compared.append((number, "reward", trajectory.reward, result.reward))
     return [
         ReplayDifference(trajectory.task.task_id, number, what, str(expected), str(actual))
         for number, what, expected, actual in compared

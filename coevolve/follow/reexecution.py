@@ -78,18 +78,29 @@ class Environments:
         self._stack.close()
 
     def compare(self, episodes: Sequence[Trajectory]) -> Iterator[Compared]:
-        """The differences that the environments make, in the order of the episodes."""
+        """What the environments make of the episodes, in their order."""
         progress = Progress("episodes")
         with ThreadPoolExecutor(self.number) as threads:
-            for number, differences in enumerate(threads.map(self._replay, episodes), start=1):
+            for number, compared in enumerate(threads.map(self._replay, episodes), start=1):
                 if len(episodes) > QUICK:
                     progress.report(number, len(episodes))
-                yield from differences
+                yield from compared
 
     def _replay(self, episode: Trajectory) -> list[Compared]:
-        env = self._free.get()
+        """What is compared of an episode, by turn; of what `replay` compares, the differences."""
+        name, stop, last, env = _name(episode), episode.stop, len(episode.turns) - 1, self._free.get()
         try:
-            return [(_name(episode), d.turn, d.what, d.expected, d.actual) for d in replay(env, episode)]
+            different = [(name, each.turn, each.what, each.expected, each.actual) for each in replay(env, episode)]
+            parsed = [(name, n, "action", turn.action, env.parse(turn.text)) for n, turn in enumerate(episode.turns)]
+            reached = stop is not StopReason.DONE and last + 1 >= env.step_limit(episode.task)
+            compared: list[Compared] = [
+                (name, -1, "environment", episode.environment, env.identity),
+                (name, -1, "reward of no turn", episode.reward * (last < 0), 0.0),
+                *parsed,
+                *different,
+                (name, last, "stop", stop is StopReason.STEP_LIMIT, reached),
+            ]
+            return sorted(compared, key=lambda each: each[1] or 0)
         finally:
             self._free.put(env)
 
