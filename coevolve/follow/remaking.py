@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import importlib
 import tempfile
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from coevolve.config.sections import GradientsConfig
+from coevolve.config.derived.methods import models_of
+from coevolve.config.sections import Ablation, GradientsConfig
 from coevolve.config.suite import Suite
 from coevolve.dag.layout import Layout
 from coevolve.dag.rules import STAGES
-from coevolve.dag.rules.products import CLAIMS
+from coevolve.dag.rules.products import CLAIMS, first
 from coevolve.dag.stage import files_by_name, results_by_name
 from coevolve.errors import UserError
 from coevolve.follow import reexecution
@@ -26,7 +28,6 @@ from coevolve.run.job import Job
 from coevolve.stages import evaluate
 from coevolve.storage import jsonl, provenance
 
-_OTHER_VERSION = "its settings are of another version of the kit; check out its commit."
 #: Keys that a provenance leaves out because they change no result.
 _LEFT_OUT: dict[str, dict[str, Any]] = {
     "envs": {"workers": 1},
@@ -48,7 +49,7 @@ def stage(folder: Path, record: Provenance, locate: Locate) -> dict[str, FileDif
     It runs where its inputs have the paths of the provenance, because products name them. Raises `UserError` if an
     input is not here, or the settings are of another version of the kit.
     """
-    suite = _suite(record)
+    job = remade_job(record)
     with tempfile.TemporaryDirectory() as temporary, contextlib.chdir(temporary):
         for name, path in ((name, Path(name)) for name in record.inputs):
             if (here := locate(name)) is None:
@@ -57,18 +58,22 @@ def stage(folder: Path, record: Provenance, locate: Locate) -> dict[str, FileDif
                 raise UserError(f"its input {name} is not below the folder in which the suite ran.")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.symlink_to(here)
-        try:
-            job = _job(suite, record)
-        except (AttributeError, KeyError):
-            raise UserError(_OTHER_VERSION) from None
         (made := Path("made")).mkdir()
         importlib.import_module(STAGES[record.stage].module).run(job, made)
         present = [path for path in made.iterdir() if (folder / path.name).exists()]
         return {path.name: _difference(folder / path.name, path.read_bytes()) for path in sorted(present)}
 
 
+def remade_job(record: Provenance) -> Job:
+    """The job of a provenance, with the sections and inputs that it has; `UserError` if another kit wrote it."""
+    try:
+        return _job(_suite(record), record)
+    except (AttributeError, KeyError, ValidationError):
+        raise UserError("its settings are of another version of the kit; check out its commit.") from None
+
+
 def _suite(record: Provenance) -> Suite:
-    """The sections of a provenance as the suite that a stage reads; raises `UserError` if they are of another kit."""
+    """The sections of a provenance as the suite that a stage reads."""
     config: dict[str, Any] = {**record.config}
     if "envs" in config:
         config["envs"] = {name: _LEFT_OUT["envs"] | section for name, section in config["envs"].items()}
@@ -77,11 +82,8 @@ def _suite(record: Provenance) -> Suite:
             name: model | {"endpoint": model["endpoint"] and _LEFT_OUT["endpoint"] | model["endpoint"]}
             for name, model in config["models"].items()
         }
-    try:
-        kinds: dict[str, Any] = {key: Suite.model_fields[key].annotation for key in config}
-        sections = {key: TypeAdapter(kinds[key]).validate_python(value) for key, value in config.items()}
-    except (KeyError, ValidationError):
-        raise UserError(_OTHER_VERSION) from None
+    kinds: dict[str, Any] = {key: Suite.model_fields[key].annotation for key in config}
+    sections = {key: TypeAdapter(kinds[key]).validate_python(value) for key, value in config.items()}
     return Suite.model_construct(_fields_set=set(sections), **sections)
 
 
@@ -102,12 +104,25 @@ def _job(suite: Suite, record: Provenance) -> Job:
 
 
 def _layout(suite: Suite, record: Provenance) -> Layout:
-    """The layout in which a product was made: the suite's folder, and the machine whose costs it compares."""
+    """The layout in which a product was made: the suite's folder, the machine whose costs it compares, the ablations.
+
+    The verdicts also judge methods of ablations, whose section they do not have: methods whose records were inputs.
+    """
     inside = next((path for path in record.inputs if f"/{suite.suite}/" in path), f"results/{suite.suite}/")
     machine = next((path for path in record.inputs if path.endswith(".yaml") and path != CLAIMS), Layout.machine)
     measured = any(path.endswith("gradients.json") for path in record.inputs)  # no product reads the section
     suite = suite.model_copy(update={"gradients": GradientsConfig(pairs=1 if measured else None)})
-    return Layout(suite, root=inside.partition(f"/{suite.suite}/")[0], machine=machine)
+    layout = Layout(suite, root=inside.partition(f"/{suite.suite}/")[0], machine=machine)
+    known, judged = {*first(layout).records(suite.methods).values()}, list[str]()
+    for name in (name for name in suite.recipes if models_of(suite, name)):
+        files = {*first(layout).records([name]).values()}
+        if known < known | files <= {*known, *record.inputs}:
+            known |= files
+            judged.append(name)
+    if "ablation" in record.wildcards or not judged:
+        return layout
+    ablations = {"judged": Ablation(label="", source="", methods=judged, default=True)}
+    return replace(layout, suite=suite.model_copy(update={"ablations": ablations}))
 
 
 def _input_name(record: Provenance, path: Path) -> str:

@@ -6,6 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from coevolve.config.loading import load_suite
+from coevolve.config.restriction import as_dict
+from coevolve.dag.plan import Plan
+from coevolve.dag.rules import STAGES
+from coevolve.dag.stage import files_by_name, files_of, results_by_name
+from coevolve.follow import remaking
+from coevolve.records.provenance import Provenance
+from coevolve.shipped import CONFIGS
 from coevolve.storage import files
 
 EVALUATED = "tiny/webshop/coevolve/seed0/iter1/eval"
@@ -174,6 +182,32 @@ def test_an_archive_has_what_its_check_reads_but_the_shop_and_the_policies(
         assert found["tiny/webshop/base/seed0/rollout/target/episodes.jsonl"]["context"] > 0, "without a tokenizer"
         assert (EPISODES in found, found[RECORDS]["status"]) == ((True, "same") if option else (False, "unchecked"))
     assert {each["status"] for each in found.values()} == {"same"}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("suites/**/*.yaml")))
+def test_a_job_that_is_made_again_has_the_sections_and_inputs_of_the_suites_job(root, monkeypatch, name):
+    monkeypatch.chdir(root)
+    plan, stages = Plan(load_suite(name)), set()
+    for stage, wildcards in plan.jobs():
+        if not STAGES[stage].remade or stage in stages:
+            continue
+        stages.add(stage)
+        inputs, config = plan.inputs(stage, wildcards), as_dict(plan.restricted(stage, wildcards))
+        values = dict.fromkeys(("config_digest", "code_digest", "commit", "container", "started"), "")
+        values |= {
+            "stage": stage,
+            "wildcards": wildcards,
+            "config": config,
+            "inputs": dict.fromkeys(files_of(inputs), ""),
+        }
+        values |= {"seeds": {}, "versions": {}, "outputs": {}, "protocol": plan.suite.protocol, "dirty": None}
+        job = remaking.remade_job(Provenance(**values, seconds=0.0))
+        assert as_dict(job.suite) == config, stage
+        assert {name: sorted(map(str, files)) for name, files in job.inputs.items()} == {
+            name: sorted(files) for name, files in files_by_name(inputs).items()
+        }
+        assert job.results == results_by_name(inputs)
+    assert "page" in stages
 
 
 def test_scores_without_actions_and_folders_without_results_are_one_sentence(reverify, root, tmp_path):
