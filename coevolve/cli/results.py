@@ -87,11 +87,11 @@ def judged_claims(options: argparse.Namespace, as_if: bool = False) -> tuple[Lay
     from coevolve.config.derived.methods import with_model
     from coevolve.dag.layout import Layout
     from coevolve.follow import on_disk
-    from coevolve.report import claims, verdicts
+    from coevolve.report import claims, looks, verdicts
 
     layout, paper = Layout(with_model(suite_of(options), options.model)), claims.load(shipped_file(CLAIMS))
     measured, small = on_disk.results(layout, paper), verdicts.is_miniature(layout.suite)
-    return layout, paper, measured, verdicts.verify(paper, measured, layout.suite.report, as_if, small)
+    return layout, paper, measured, verdicts.verify(paper, measured, looks.report_of(layout.suite), as_if, small)
 
 
 @command(
@@ -107,16 +107,17 @@ def judged_claims(options: argparse.Namespace, as_if: bool = False) -> tuple[Lay
 )
 def judge(options: argparse.Namespace) -> int:
     """Judge the paper's claims; exit status 1: one is contradicted; else 0: one is reproduced; 3: none is decided."""
-    from coevolve.report import second_paper, verdicts
+    from coevolve.report import looks, second_paper, verdicts
 
     layout, paper, measured, judged = judged_claims(options, options.as_if)
-    papers, report = paper.success_tables.values(), layout.suite.report
-    tables = [second_paper.markdown(table, measured.measurements, report) for table in papers]
+    tables = second_paper.tables(paper, layout.suite, measured.measurements)
     if measured.unfinished:
         tables = [verdicts.unfinished_markdown(measured.unfinished.values()), *tables]
-    text = [*map(verdicts.line, judged), verdicts.summary(judged, options.as_if), ""]
-    text += filter(None, [verdicts.miniature_markdown(judged), *tables])
-    show(json_list(judged) if options.json else "\n".join(text))
+    text = [looks.remark(layout.suite), verdicts.summary(judged, options.as_if)]
+    text += [verdicts.line(verdict) for verdict in judged if verdict.verdict != "not run"]
+    text += [f"\n{part.rstrip()}" for part in [verdicts.miniature_markdown(judged), *tables] if part]
+    text += ["\nNot run:", *verdicts.not_run(judged)]
+    show(json_list(judged) if options.json else "\n".join(filter(None, text)))
     if options.out:
         verdicts.write(judged, options.out, options.as_if, tables)
     return verdicts.exit_status(judged)
