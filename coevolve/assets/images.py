@@ -62,6 +62,18 @@ class ImageLock(Strict):
     images: dict[str, BuiltImage]
 
 
+def packages_lock(image: str, root: Path = Path()) -> Path:
+    """The lock file, below `root`, of an image's Python packages: its own if they conflict with those of the others."""
+    own = (Path(f"containers/{image}/requirements.lock"), Path(f"envs_setup/{image}.lock"))
+    return next((path for path in own if (root / path).exists()), Path("requirements.lock"))
+
+
+def interpreter(image: str) -> Path | None:
+    """The interpreter of the environment that `make cluster` makes in an image's place; None without one."""
+    python = Path(f".venv_{image}/bin/python").absolute()
+    return python if python.exists() else None
+
+
 def load_recipes(path: Path = RECIPES) -> ImageRecipes:
     """The recipes of all images; raises `UserError` with file and key."""
     return validated(ImageRecipes, path, read_yaml(path))

@@ -91,7 +91,9 @@ class Machine(Strict):
     `gpu`: the GPU type, by its name in Slurm. `extra`: additional options for sbatch. `launch`: accelerate's config for
     stages with several processes. `fork_jobs`: jobs with a model are forked from one process that has imported torch
     (`coevolve.run.job_server`), for machines where all jobs run on the computer that Snakemake runs on.
-    `prune_weights`: a policy's weights are deleted after their last use (`coevolve.follow.pruning`).
+    `prune_weights`: a policy's weights are deleted after their last use (`coevolve.follow.pruning`). `cpu_partition`:
+    of jobs without a GPU (null: `partition`). `containers`: every stage runs in its image. `preflight`: digests of the
+    checks that nodes have passed, by image and kind of node (`coevolve.follow.preflight`).
     """
 
     label: str
@@ -99,6 +101,7 @@ class Machine(Strict):
     gpus_per_node: Annotated[int, Field(ge=0)]
     most: ResourceLimits | None
     partition: str | None
+    cpu_partition: str | None = None
     account: str | None
     qos: str | None
     extra: str
@@ -106,6 +109,8 @@ class Machine(Strict):
     launch: str | None
     fork_jobs: bool = False
     prune_weights: bool = False
+    containers: bool = False
+    preflight: dict[str, str] = Field(default={})
     vllm: VllmDevices = VLLM_DEVICES
     stages: dict[str, JobResources]
     costs: CostConstants
