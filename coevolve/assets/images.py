@@ -68,10 +68,9 @@ def packages_lock(image: str, root: Path = Path()) -> Path:
     return next((path for path in own if (root / path).exists()), Path("requirements.lock"))
 
 
-def interpreter(image: str) -> Path | None:
-    """The interpreter of the environment that `make cluster` makes in an image's place; None without one."""
-    python = Path(f".venv_{image}/bin/python").absolute()
-    return python if python.exists() else None
+def environment(image: str) -> Path:
+    """The environment that `make cluster` makes in an image's place where its packages conflict with the others'."""
+    return Path(f".venv_{image}").absolute()
 
 
 def load_recipes(path: Path = RECIPES) -> ImageRecipes:

@@ -136,7 +136,7 @@ def _sampling() -> Iterator[str]:
     """The environment of the stages that sample, from the lock of the image in whose place it is."""
     from coevolve.assets import images
 
-    folder, lock = Path(".venv_sample"), images.packages_lock("sample")
+    folder, lock = images.environment("sample"), images.packages_lock("sample")
     made = folder / ".installed"
     if made.exists() and made.stat().st_mtime >= lock.stat().st_mtime:
         return
@@ -152,7 +152,7 @@ def _sampling() -> Iterator[str]:
         if subprocess.run(words, env=os.environ | _wheels(), check=False).returncode:
             return  # pip has printed the reason; the doctor names vLLM among what is left
     made.touch()
-    yield f"{folder}, the environment of the stages that sample, from {lock}"
+    yield f"{folder.name}, the environment of the stages that sample, from {lock}"
 
 
 def _wheels() -> dict[str, str]:

@@ -107,7 +107,7 @@ def run(
             process.wait()
     measured = [_result(check, process.returncode, logs / f"{check.name}.log") for check, process in started]
     reading = preflight.largest_policy(suite) / 1e6 / min(each["read_mb_a_second"] for each in measured)
-    site.add_measured({check.name: check.digest(machine) for check, _ in started}, _constants(reading))
+    site.add_measured({check.name: check.digest(machine) for check, _ in started}, constants(reading))
 
 
 def _result(check: NodeCheck, status: int, log: Path) -> dict[str, float]:
@@ -121,7 +121,7 @@ def _result(check: NodeCheck, status: int, log: Path) -> dict[str, float]:
     raise UserError(f"preflight {check.name}: {sentence} No other job was submitted; log: {log}.")
 
 
-def _constants(reading: float) -> dict[str, float | dict[str, float]]:
+def constants(reading: float) -> dict[str, float | dict[str, float]]:
     """The plan's constants with this site's seconds of reading a policy in place of the extended machine's."""
     base = read_machine(extended_files(SITE)[0]).costs
     reading = round(reading, 3)

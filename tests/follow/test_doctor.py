@@ -23,11 +23,14 @@ from coevolve.follow import doctor, slurm
 from coevolve.run import required_files
 from coevolve.storage import files
 
+#: The nodes that `fake_slurm` lists: CPUs, MB, time limit, number.
+NODES = "32|200000|infinite|2"
 #: What Slurm 22.05 answers of two nodes (the first line), and other kinds of nodes in its format.
-SINFO = (
-    "h100*|up|gpu:h100:8\nmixed|up|gpu:a100:8\nmixed|up|gpu:h100:4(S:0-1),gpu:a100:2\nold|down|gpu:2\n"
-    "cpu|up|(null)\nplain|up|gpu:8"
-)
+SINFO = "".join(
+    f"{kind}|{NODES}\n"
+    for kind in ("h100*|up|gpu:h100:8", "mixed|up|gpu:a100:8", "mixed|up|gpu:h100:4(S:0-1),gpu:a100:2",
+                 "old|down|gpu:2", "cpu|up|(null)", "plain|up|gpu:8")
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -98,7 +101,7 @@ def test_what_slurm_has_not(repo, fake_slurm, settings, what, words):
     ],
 )
 def test_as_many_gpus_as_the_nodes_have_and_one_more(listed, kind, gpus, repo, fake_slurm):
-    fake_slurm(f"printf 'all*|up|{listed}\\n'")
+    fake_slurm(f"printf 'all*|up|{listed}|{NODES}\\n'")
     enough, more = (examine(repo, gpu=kind, gpus=number)["GPU"] for number in (gpus, gpus + 1))
     assert enough.status == "ok" and (kind is None or enough.text == f"{gpus} x {kind} per node in `all`")
     assert more.status == "wrong" and f"a stage requests {gpus + 1} x " in more.text
@@ -113,7 +116,7 @@ def test_a_slurm_that_does_not_answer(repo, fake_slurm, monkeypatch):
 
 
 def test_no_slurm_and_a_cluster_without_a_default_partition(repo, fake_slurm, tmp_path, monkeypatch):
-    fake_slurm("printf 'a|up|gpu:h100:8\\n'")
+    fake_slurm(f"printf 'a|up|gpu:h100:8|{NODES}\\n'")
     assert "Slurm has no default partition; set `partition` to one of: a." in examine(repo)["partition"].text
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     assert list(examine(repo)) == ["Slurm"]
