@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 #: At most so many things are printed that are left to do.
 LEFT = 5
+INSTALL = Path("envs_setup/install.sh")
 #: A profile that runs the stages which fetch, where this command runs.
 FETCH = ("--profile", "smoke", "--until", "download", "snapshot", "--config", "machine=cpu")
 
@@ -140,17 +141,9 @@ def _sampling() -> Iterator[str]:
     made = folder / ".installed"
     if made.exists() and made.stat().st_mtime >= lock.stat().st_mtime:
         return
-    pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet"]
-    locked = lock.read_text(encoding="utf-8").splitlines()
-    first = [line for line in locked if line.startswith(("torch==", "setuptools=="))]
-    for words in (
-        [sys.executable, "-m", "venv", str(folder)],
-        [*pip, *first],  # everything else then fits around it
-        [*pip, "--no-build-isolation", "--requirement", str(lock)],
-        [*pip, "--no-deps", "--require-hashes", "--requirement", "envs_setup/bfcl.lock"],
-    ):
+    for words in ([sys.executable, "-m", "venv", str(folder)], [str(INSTALL), str(folder), str(lock)]):
         if subprocess.run(words, env=os.environ | _wheels(), check=False).returncode:
-            return  # pip has printed the reason; the doctor names vLLM among what is left
+            return  # its reason is printed; the doctor names vLLM among what is left
     made.touch()
     yield f"{folder.name}, the environment of the stages that sample, from {lock}"
 

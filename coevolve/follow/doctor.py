@@ -29,12 +29,13 @@ from coevolve.envs.registry import Doctor, optional
 from coevolve.errors import UserError
 from coevolve.follow import estimates, slurm, stale
 from coevolve.follow.disk import disk as disk_of_run
-from coevolve.run import required_files
+from coevolve.run import devices, required_files
 
 LOCK = Path("requirements.lock")
 RESULTS = Path("results")
 _OTHER_MACHINE = "name another of `ls configs/machines` with `--machine`, and to Snakemake with `--config machine=`"
 _OTHER_ENGINE = "run `make cluster`, or with `--config 'sampler={engine: transformers}'`"
+_CPU_BUILD = "torch {} is a build for CPUs; on the login node run `rm -rf .venv && make cluster`, which takes CUDA's."
 #: Free space that every run needs, in GB (1e9 bytes).
 MINIMUM_GB = 1.0
 
@@ -199,6 +200,8 @@ def machine(machine: Machine, gpus: int, *, on_slurm: bool) -> Iterator[Check]:
         yield run_check("GPU", lambda: gpu(gpus))
         return
     known: list[slurm.Partition] = []
+    if gpus and not machine.containers and not devices.on_cpus():
+        yield run_check("PyTorch", _cuda_build)
 
     def answers() -> str:
         names = slurm.programs()
@@ -225,9 +228,22 @@ def gpu(needed: int) -> str:
     except ImportError:
         raise UserError("torch is not installed, so none is visible; run `make setup`.") from None
     visible = torch.cuda.device_count()
+    if str(torch.__version__).endswith("+cpu"):
+        raise UserError(_CPU_BUILD.format(torch.__version__))
     if visible < needed:
         raise UserError(f"torch {torch.__version__} sees {visible}, a stage needs {needed}; {_OTHER_MACHINE}.")
     return f"{visible} x {torch.cuda.get_device_name(0)}"
+
+
+def _cuda_build() -> str:
+    """The version of torch; raises `UserError` if it is a build for CPUs. Its import would take seconds."""
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        raise UserError("not installed; run `make setup`.") from None
+    if version.endswith("+cpu"):
+        raise UserError(_CPU_BUILD.format(version))
+    return version
 
 
 def _apptainer() -> str:

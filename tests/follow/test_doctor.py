@@ -20,7 +20,7 @@ from coevolve.envs.sciworld import replay
 from coevolve.envs.webshop import doctor as webshop
 from coevolve.errors import UserError
 from coevolve.follow import doctor, slurm
-from coevolve.run import required_files
+from coevolve.run import devices, required_files
 from coevolve.storage import files
 
 #: The nodes that `fake_slurm` lists: CPUs, MB, time limit, number.
@@ -49,6 +49,7 @@ def machine(root, **settings):
 def fake_slurm(tmp_path, monkeypatch):
     """Puts commands of Slurm on PATH, of which `sinfo` runs the given shell script."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv(devices.USE_CPU, "1")  # a build of torch for CPUs would be reported
 
     def script(text):
         for name in slurm.PROGRAMS:
