@@ -66,20 +66,37 @@ def set_up(options: argparse.Namespace) -> int:
     settings = site.describe(known, given, containers=contained)
     shown = ("gpus_per_node", "most", "containers", *site.GIVEN)
     found = {key: settings[key] for key in shown} | {"accounts": ", ".join(known.accounts)}
+    if reduced := ", ".join(settings["stages"]):
+        found["requests reduced to a node's"] = reduced
     show("\n".join(["Found:", *(f"  {name}: {value}" for name, value in found.items() if value not in (None, ""))]))
     done += [f"{SITE}, extending {settings['extends']}"] if site.write(settings) else []
     setup = doctor.RunSetup.of(options.suite, [], str(SITE), "slurm")
     done += [] if contained else _environments(setup)
     done += _fetched(setup, options.suite)
     show("\n".join(["Set up:", *(f"  {line}" for line in done)]) if done else "Nothing was left to set up.")
-    wrong = [check for check in doctor.run_checks(setup) if check.status not in ("ok", "stale")]
-    left = [f"{check.name}: {check.text}" for check in wrong]
+    left = _left(setup)
+    failed = bool(left)
     if engine and not contained and options.containers != "none":
         left.append("images: none were built here; run `make images`, then `make cluster`: then jobs run in them.")
     if left:
         show("\n".join([f"Left ({min(len(left), LEFT)} of {len(left)}):", *(f"  {line}" for line in left[:LEFT])]))
     show("Check the nodes and run: `snakemake --profile slurm`")
-    return int(bool(wrong))
+    return int(failed)
+
+
+def _left(setup: RunSetup) -> list[str]:
+    """What the doctor misses, a line each; files and models, which have the same remedy, are one."""
+    from coevolve.follow import doctor
+    from coevolve.run import required_files
+
+    wrong = [check for check in doctor.run_checks(setup) if check.status not in ("ok", "stale")]
+    keys = {file.key for file in required_files.required_files(setup.suite)} if setup.suite else set()
+    files = [check for check in wrong if check.name in keys]
+    lines = [f"{check.name}: {check.text}" for check in wrong if check not in files]
+    if files:
+        such = f"{len(files)} files and models, such as {files[0].name}: {files[0].text}"
+        lines.append(f"{such} Or give them by `make cluster MIRROR=FOLDER` (docs/run/cluster.md).")
+    return lines
 
 
 def _links(options: argparse.Namespace) -> Iterator[str]:

@@ -35,7 +35,7 @@ LOCK = Path("requirements.lock")
 RESULTS = Path("results")
 _OTHER_MACHINE = "name another of `ls configs/machines` with `--machine`, and to Snakemake with `--config machine=`"
 _OTHER_ENGINE = "run `make cluster`, or with `--config 'sampler={engine: transformers}'`"
-_CPU_BUILD = "torch {} is a build for CPUs; on the login node run `rm -rf .venv && make cluster`, which takes CUDA's."
+_CPU_BUILD = "it is a build for CPUs: run `rm -rf .venv`, then `make cluster` on the login node or `make setup`"
 #: Free space that every run needs, in GB (1e9 bytes).
 MINIMUM_GB = 1.0
 
@@ -228,10 +228,9 @@ def gpu(needed: int) -> str:
     except ImportError:
         raise UserError("torch is not installed, so none is visible; run `make setup`.") from None
     visible = torch.cuda.device_count()
-    if str(torch.__version__).endswith("+cpu"):
-        raise UserError(_CPU_BUILD.format(torch.__version__))
     if visible < needed:
-        raise UserError(f"torch {torch.__version__} sees {visible}, a stage needs {needed}; {_OTHER_MACHINE}.")
+        fix = _CPU_BUILD if str(torch.__version__).endswith("+cpu") else _OTHER_MACHINE
+        raise UserError(f"torch {torch.__version__} sees {visible}, a stage needs {needed}; {fix}.")
     return f"{visible} x {torch.cuda.get_device_name(0)}"
 
 
@@ -242,7 +241,7 @@ def _cuda_build() -> str:
     except metadata.PackageNotFoundError:
         raise UserError("not installed; run `make setup`.") from None
     if version.endswith("+cpu"):
-        raise UserError(_CPU_BUILD.format(version))
+        raise UserError(f"torch {version} sees no GPU; {_CPU_BUILD}.")
     return version
 
 

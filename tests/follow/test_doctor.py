@@ -220,7 +220,7 @@ def test_the_environments_of_images_are_not_looked_for_outside(repo, tmp_path):
     profile = yaml.safe_load((repo / "profiles/slurm/config.yaml").read_text())
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(profile | {"software-deployment-method": ["apptainer"]}))
     for folder, looked in (("profiles/slurm", True), (str(tmp_path), False)):
-        names = [check.name for check in doctor.run_checks(doctor.RunSetup.of("smoke", [], None, folder))]
+        names = [check.name for check in doctor.run_checks(doctor.RunSetup.of("smoke", [], "cpu", folder))]
         assert ("database server" in names, "Apptainer" in names) == (looked, not looked)
 
 
@@ -279,10 +279,11 @@ def test_a_tagger_that_is_not_installed(repo, monkeypatch):
 
 
 def test_a_profile_brings_its_suite_and_machine(repo):
-    found = doctor.RunSetup.of(None, [], None, "slurm")
-    assert found.profile.slurm and found.suite and found.suite.suite == "paper"
+    found = doctor.RunSetup.of(None, [], None, "one-node")
+    assert not found.profile.slurm and found.suite and found.suite.suite == "paper"
     assert found.machine and found.machine.gpu == "h100"
     assert found.gigabytes > 100
+    assert doctor.RunSetup.of(None, [], "h100", "slurm").profile.slurm
     with pytest.raises(UserError, match=r"profile `slurn`: no slurn/config\.yaml here"):
         doctor.RunSetup.of(None, [], None, "slurn")
 

@@ -5,6 +5,7 @@ import os
 import pwd
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -34,13 +35,10 @@ class OrdinaryUser:
             "-c user.name=a -c user.email=a@b commit --quiet --message=all",
         ):
             subprocess.run(["git", *name.split()], cwd=self.repo, check=True, capture_output=True)
-        for path in (self.repo, *self.repo.rglob("*")):
-            os.chown(path, USER.pw_uid, USER.pw_gid, follow_symlinks=False)
-        for parent in (*self.repo.parents, *cluster.state.parents, cluster.state):
-            parent.chmod(parent.stat().st_mode | 0o011)  # pytest's folders are their owner's alone
         self.bin = folder / "bin"
         self.bin.mkdir()
-        self.bin.chmod(0o755)
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, USER.pw_uid, USER.pw_gid, follow_symlinks=False)
         # The interpreter of this environment may lie in a home folder that others cannot enter.
         system = Path(f"/usr/bin/python3.{sys.version_info.minor}")
         self.python = str(system if system.exists() else sys.executable)
@@ -54,9 +52,9 @@ class OrdinaryUser:
             extra_groups=[], capture_output=True, text=True, check=False,
         )  # fmt: skip
 
-    def make_cluster(self, *words):
-        done = self.ask(self.python, "-m", "coevolve", "cluster", "--suite", "slurm", "--machine", "tests", *words)
-        assert done.returncode == 0, done.stdout + done.stderr
+    def make_cluster(self, status=0):
+        done = self.ask(self.python, "-m", "coevolve", "cluster", "--suite", "slurm", "--machine", "tests")
+        assert done.returncode == status, done.stdout + done.stderr
         return done.stdout
 
     def snakemake(self, *words, **variables):
@@ -73,8 +71,9 @@ class OrdinaryUser:
 
 
 @pytest.fixture
-def user(cluster, repo, tmp_path):
-    return OrdinaryUser(cluster, repo, tmp_path)
+def user(cluster, repo):
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are their owner's alone
+        yield OrdinaryUser(cluster, repo, Path(folder))
 
 
 def test_two_commands_of_an_ordinary_user_end_with_the_tables(user):
@@ -126,11 +125,12 @@ def test_what_a_node_lacks_is_a_sentence_of_its_check(user, words, variables, se
 
 
 def test_a_node_without_scratch_ends_the_run_before_any_other_job(user):
-    user.make_cluster()
-    done = user.snakemake("--", PRETRAINED, TMPDIR="/scratch/of/nobody")
+    (user.repo / "data/mirror").symlink_to("/scratch/of/nobody")
+    user.make_cluster(status=1)
+    done = user.snakemake("--", PRETRAINED)
     last = done.stderr.strip().splitlines()[-1]
     assert done.returncode != 0 and last.startswith("coevolve: preflight "), done.stderr
-    assert "disk of /scratch/of/nobody: `TMPDIR` names it, but it does not exist on " in last
+    assert "disk of data/mirror: data/mirror links to /scratch/of/nobody, which does not exist; make it." in last
     assert {name for name, _ in user.jobs()} == {"coevolve_preflight"}
     assert not (user.repo / "results/slurm/data").exists()
     assert "preflight" not in yaml.safe_load((user.repo / "site.yaml").read_text())
