@@ -28,6 +28,8 @@ ENVIRONMENT = {
 }
 #: The wheel that is installed without its dependencies, which conflict with those of the kit (after `pip check`).
 BFCL = "pip install --no-cache-dir --no-deps --require-hashes --requirement /build/envs_setup/bfcl.lock"
+#: WebShop's tagger, which a package index does not have.
+TAGGER = "--requirement /build/envs_setup/tagger.lock"
 #: This package, in an image that serves.
 PACKAGE = "pip install --no-cache-dir --no-deps --no-build-isolation /build"
 #: Shell commands that run in this order and make one layer.
@@ -107,6 +109,8 @@ def _steps(recipes: images.ImageRecipes, name: str, lock_file: str, packages: li
     steps.append((f"{pip} {' '.join(package for package in packages if package != 'torch')}", "pip check"))
     if "bfcl" in recipe.extras:
         steps.append((BFCL,))
+    if "webshop" in recipe.extras:
+        steps.append((f"{pip} {TAGGER}",))
     if recipe.mysql:
         steps.append(MYSQL)
     # As the user that a container runs as.
