@@ -64,8 +64,8 @@ class ImageLock(Strict):
 
 def packages_lock(image: str, root: Path = Path()) -> Path:
     """The lock file, below `root`, of an image's Python packages: its own if they conflict with those of the others."""
-    own = (Path(f"containers/{image}/requirements.lock"), Path(f"envs_setup/{image}.lock"))
-    return next((path for path in own if (root / path).exists()), Path("requirements.lock"))
+    paths = (Path(f"containers/{image}/requirements.lock"), Path(f"envs_setup/{image}.lock"))
+    return next((path for path in paths if (root / path).exists()), Path("requirements.lock"))
 
 
 def environment(image: str) -> Path:

@@ -65,10 +65,10 @@ def set_up(options: argparse.Namespace) -> int:
     contained = bool(engine) and options.containers != "none" and _has_images()
     settings = site.describe(known, given, containers=contained)
     shown = ("gpus_per_node", "most", "containers", *site.GIVEN)
-    found = {key: settings[key] for key in shown} | {"accounts": ", ".join(known.accounts)}
+    facts = {key: settings[key] for key in shown} | {"accounts": ", ".join(known.accounts)}
     if reduced := ", ".join(settings["stages"]):
-        found["requests reduced to a node's"] = reduced
-    show("\n".join(["Found:", *(f"  {name}: {value}" for name, value in found.items() if value not in (None, ""))]))
+        facts["requests reduced to a node's"] = reduced
+    show("\n".join(["Found:", *(f"  {name}: {value}" for name, value in facts.items() if value not in (None, ""))]))
     done += [f"{SITE}, extending {settings['extends']}"] if site.write(settings) else []
     setup = doctor.RunSetup.of(options.suite, [], str(SITE), "slurm")
     done += [] if contained else _environments(setup)

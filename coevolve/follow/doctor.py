@@ -267,8 +267,8 @@ def environments(suite: Suite | None, *, start: bool = False) -> Iterator[Check]
 
 def _vllm() -> str:
     folders = [str(path) for path in images.environment("sample").glob("lib/python*/site-packages")]
-    own = next(iter(metadata.distributions(name="vllm", path=folders)), None) if folders else None
-    if (version := own.version if own else _version("vllm")) is None:
+    vllm = next(iter(metadata.distributions(name="vllm", path=folders)), None) if folders else None
+    if (version := vllm.version if vllm else _version("vllm")) is None:
         raise UserError(f"not installed, but the suite samples with it; {_OTHER_ENGINE}.")
     return version
 

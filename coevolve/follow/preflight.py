@@ -45,8 +45,8 @@ def checks(setup: RunSetup, image: str, gpus: int, measured: dict[str, float]) -
     suite, plan = setup.suite, Plan(setup.suite, shards=setup.machine.shards)
     names = {stage for stage, _ in plan.jobs() if STAGES[stage].image == image}
     stages = [STAGES[name] for name in names]
-    own = origin.container() or Path(sys.prefix).name == images.environment(image).name
-    yield doctor.packages(images.packages_lock(image) if own else doctor.LOCK, subset=bool(origin.container()))
+    separate = origin.container() or Path(sys.prefix).name == images.environment(image).name
+    yield doctor.packages(images.packages_lock(image) if separate else doctor.LOCK, subset=bool(origin.container()))
     yield doctor.disk(Path(plan.home), setup.gigabytes)
     yield doctor.disk(Path(MIRROR), doctor.MINIMUM_GB)
     yield doctor.scratch()

@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ from coevolve.storage import files
 
 #: Minutes after which Slurm ends a preflight job. It takes two; imports from a cold shared disk may take longer.
 MINUTES = 5
+#: Seconds between two looks at the jobs.
+SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -92,33 +95,42 @@ def run(
     """
     logs.mkdir(parents=True, exist_ok=True)
     # In an allocation srun would start a step of it.
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SRUN_", "SBATCH_")) or k == "SLURM_CONF"}
+    variables = {
+        k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SRUN_", "SBATCH_")) or k == "SLURM_CONF"
+    }
     started: list[tuple[NodeCheck, subprocess.Popen[str]]] = []
     try:
         for check in checks:
             with (logs / f"{check.name}.log").open("w") as log:
                 command = check.command(machine, shell(check))
-                started.append((check, subprocess.Popen(command, stdout=log, stderr=log, env=own, text=True)))
-        for _, process in started:
-            process.wait()
+                started.append((check, subprocess.Popen(command, stdout=log, stderr=log, env=variables, text=True)))
+        while any(process.poll() is None for _, process in started) and not _failed(started):
+            time.sleep(SECONDS)  # one may fail while another waits in the queue for hours
+        failed = _failed(started)
     finally:
         for _, process in started:
             process.terminate()  # srun cancels its job, queued or running
             process.wait()
-    measured = [_result(check, process.returncode, logs / f"{check.name}.log") for check, process in started]
-    reading = preflight.largest_policy(suite) / 1e6 / min(each["read_mb_a_second"] for each in measured)
-    site.add_measured({check.name: check.digest(machine) for check, _ in started}, constants(reading))
+    if failed:
+        raise UserError(_sentence(failed[0], logs / f"{failed[0].name}.log"))
+    printed = [line for check in checks for line in _lines(logs / f"{check.name}.log") if line.startswith("{")]
+    reading = preflight.largest_policy(suite) / 1e6 / min(json.loads(line)["read_mb_a_second"] for line in printed)
+    site.add_measured({check.name: check.digest(machine) for check in checks}, constants(reading))
 
 
-def _result(check: NodeCheck, status: int, log: Path) -> dict[str, float]:
-    """What a check measured, the last line of its log; raises `UserError` with its sentence if it failed."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    if status == 0 and lines:
-        measured: dict[str, float] = json.loads(lines[-1])
-        return measured
-    failed = [line for line in lines if line.startswith(("wrong ", "missing "))]
-    sentence = " ".join((failed or lines or ["srun printed nothing"])[-1].split(maxsplit=1)[bool(failed) :])
-    raise UserError(f"preflight {check.name}: {sentence} No other job was submitted; log: {log}.")
+def _failed(started: Sequence[tuple[NodeCheck, subprocess.Popen[str]]]) -> list[NodeCheck]:
+    return [check for check, process in started if process.poll()]
+
+
+def _lines(log: Path) -> list[str]:
+    return log.read_text(encoding="utf-8", errors="replace").splitlines() or ["srun printed nothing"]
+
+
+def _sentence(check: NodeCheck, log: Path) -> str:
+    """The sentence of a failed check: the doctor's line without its status, else what srun printed last."""
+    lines = _lines(log)
+    wrong = [line.split(maxsplit=1)[1] for line in lines if line.startswith(("wrong ", "missing "))]
+    return f"preflight {check.name}: {[*lines, *wrong][-1]} No other job was submitted; log: {log}."
 
 
 def constants(reading: float) -> dict[str, float | dict[str, float]]:

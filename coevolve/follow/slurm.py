@@ -130,9 +130,9 @@ def _refusal(partition: Mapping[str, str], groups: Sequence[str], accounts: Sequ
     """Why a partition takes no jobs of a user with these groups and accounts; empty if it does."""
     if partition.get("RootOnly") == "YES":
         return "it is root's alone"
-    for key, own in (("AllowGroups", groups), ("AllowAccounts", accounts)):
+    for key, names in (("AllowGroups", groups), ("AllowAccounts", accounts)):
         allowed = partition.get(key, "ALL")
-        if own and allowed != "ALL" and not {*allowed.split(",")} & {*own}:
+        if names and allowed != "ALL" and not {*allowed.split(",")} & {*names}:
             return f"{key}={allowed}"
     denied = {*partition.get("DenyAccounts", "").split(",")}
     return f"DenyAccounts={partition['DenyAccounts']}" if accounts and denied.issuperset(accounts) else ""

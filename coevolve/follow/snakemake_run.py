@@ -179,9 +179,9 @@ class SnakemakeRun:
         An image names its own in COEVOLVE_PYTHON. Without images vLLM is in an environment of its own. The path may
         have blanks: it stands in double quotes.
         """
-        own = images.environment(image) / "bin/python"
-        use_own = self.plan.suite.sampler.engine == "vllm" and own.exists()
-        python = re.sub(r'(["$`\\])', r"\\\1", self._python or str(own if use_own else sys.executable))
+        separate = images.environment(image) / "bin/python"
+        samples = self.plan.suite.sampler.engine == "vllm" and separate.exists()
+        python = re.sub(r'(["$`\\])', r"\\\1", self._python or str(separate if samples else sys.executable))
         return f'"${{COEVOLVE_PYTHON:-{python}}}"'
 
     def _preflight(self, stages: Iterable[str]) -> None:
