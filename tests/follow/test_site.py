@@ -1,8 +1,12 @@
 """The site: what Slurm's commands print becomes a machine file. Formats: Slurm 22.05's."""
 
+import hashlib
+
 import pytest
 import yaml
+from checkout import Copy, copy_of
 
+from coevolve.assets import images
 from coevolve.config.loading import SITE
 from coevolve.dag.machine import load_machine, snakemake_resources
 from coevolve.errors import UserError
@@ -119,3 +123,32 @@ def test_a_second_call_keeps_what_was_given_and_what_was_measured(known):
 def test_a_site_that_is_not_there_is_a_sentence(known):
     with pytest.raises(UserError, match=r"site\.yaml: no such file; run `make cluster`"):
         load_machine(SITE)
+
+
+def test_the_command_takes_all_from_a_mirror_folder_and_links_to_scratch(known, root, tmp_path):
+    """The engine is on PATH and the mirror has images, so jobs will run in them."""
+    kit = Copy(copy_of(root, tmp_path / "kit"))
+    mirror, gold = tmp_path / "mirror", (root / "data/sciworld/gold.jsonl").read_bytes()
+    (mirror / "images").mkdir(parents=True)
+    (mirror / "gold.jsonl").write_bytes(gold)
+    for name in ("envs", "train", "sample"):
+        (mirror / "images" / f"{name}.sif").write_text(name)
+        image = images.add(name, mirror / "images" / f"{name}.sif", "c" * 40, "base", mirror / "images/images.lock")
+        text = (mirror / "images/images.lock").read_text()
+        (mirror / "images/images.lock").write_text(text.replace(str(image.file), f"{images.FOLDER}/{image.file.name}"))
+    pinned = {"sha256": hashlib.sha256(gold).hexdigest()}
+    source = pinned | {"file": "gold.jsonl", "url": "https://nowhere.invalid", "licence": "none"}
+    experts = {"path": "data/mirror/gold/gold.jsonl"} | pinned
+    suite = {"extends": "nano.yaml", "suite": "mine", "sources": {"gold": source}}
+    kit.write("configs/nano.yaml", (root / "tests/dag/nano.yaml").read_text())
+    kit.write("configs/mine.yaml", yaml.safe_dump(suite | {"envs": {"sciworld": {"experts": experts}}}))
+    (tmp_path / "apptainer").write_text("#!/bin/sh\n")
+    (tmp_path / "apptainer").chmod(0o755)
+    words = ["--suite", "mine", "--partition", "gpu", "--mirror", str(mirror), "--scratch", str(tmp_path / "scratch")]
+    done = kit.ask("python", "-m", "coevolve", "cluster", *words)
+    assert "1 of 1 files and models in data/mirror" in done.stdout, done.stdout + done.stderr
+    assert (kit.folder / "data/mirror/gold/gold.jsonl").read_bytes() == gold
+    assert yaml.safe_load((kit.folder / "site.yaml").read_text())["containers"] is True
+    links = [(kit.folder / name).resolve() for name in ("data/mirror", "results/mine")]
+    assert links == [tmp_path / "scratch/coevolve/mirror", tmp_path / "scratch/coevolve/mine"]
+    assert "Nothing was left to set up." in kit.ask("python", "-m", "coevolve", "cluster", "--suite", "mine").stdout
