@@ -189,6 +189,8 @@ class SnakemakeRun:
         checks = preflight_jobs.needed(self.machine, stages)
         if not checks:
             return
+        engine = singularity.Singularity()
+        engine.binary = engine.binary or "$(command -v apptainer || command -v singularity)"  # of the node
         names = ", ".join(check.name for check in checks)
         logger.info(f"Preflight: {names}. Other jobs are submitted when it has passed.", extra={"coevolve": True})
 
@@ -198,7 +200,8 @@ class SnakemakeRun:
             if not self._contained:
                 return command
             image, arguments = str(self._images[check.image].file), self._workflow.deployment_settings.apptainer_args
-            return str(singularity.shellcmd(image, command, args=arguments, shell_executable="bash"))
+            inside = singularity.shellcmd(image, command, args=arguments, shell_executable="bash")
+            return f'export TMPDIR="${{TMPDIR:-/tmp}}"; {inside}'  # as Snakemake does before its jobs
 
         logs = Path(self.plan.home) / "logs/preflight"
         preflight_jobs.run(checks, self.machine, self.plan.suite, logs, shell)

@@ -17,7 +17,7 @@ USER = pwd.getpwnam("nobody")
 #: An engine that runs the job's words outside of the image, whose name it gives to them, as the real one does.
 ENGINE = """#!/bin/bash
 [ "$1" = --version ] && { echo apptainer version 1.4.5; exit; }
-while [[ $1 != *.sif ]]; do shift; done
+while [[ $1 != *.sif ]]; do [ "$1" != --bind ] || [ -e "$2" ] || exit 255; shift; done
 export APPTAINER_CONTAINER=$1 COEVOLVE_PYTHON=%s
 shift
 exec "$@"
