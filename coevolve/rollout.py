@@ -309,8 +309,8 @@ def _play(
         if settings.ended and settings.ended(conversation):
             return StopReason.CONTEXT
         completion = yield conversation
-        if not completion.fits:
-            return StopReason.CONTEXT
+        if completion.stop:
+            return completion.stop
         text = without_surrogates(completion.text)  # of any policy
         turn = Turn(
             text=text,

@@ -95,6 +95,11 @@ class EnvSection(Strict):
         return False
 
     @property
+    def needs_actions(self) -> bool:
+        """Whether a turn without an action is a mistake."""
+        return True
+
+    @property
     def note(self) -> str:
         """A remark printed with every result, for example that a split is not the paper's; empty if there is none."""
         return ""

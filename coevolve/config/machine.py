@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from coevolve.config.sections import Positive, Rate, Strict
+
+#: A name in Slurm, which YAML may read as a number.
+SlurmName = Annotated[str, Field(coerce_numbers_to_str=True)]
 
 
 class JobResources(Strict):
@@ -91,19 +94,20 @@ class Machine(Strict):
     `gpu`: the GPU type, by its name in Slurm. `extra`: additional options for sbatch. `launch`: accelerate's config for
     stages with several processes. `fork_jobs`: jobs with a model are forked from one process that has imported torch
     (`coevolve.run.job_server`), for machines where all jobs run on the computer that Snakemake runs on.
+    `partition`: several, as a list, are those of which Slurm chooses one.
     `prune_weights`: a policy's weights are deleted after their last use (`coevolve.follow.pruning`). `cpu_partition`:
     of jobs without a GPU (null: `partition`). `containers`: every stage runs in its image. `preflight`: digests of the
     checks that nodes have passed, by image and kind of node (`coevolve.follow.preflight`).
     """
 
     label: str
-    gpu: str | None
+    gpu: SlurmName | None
     gpus_per_node: Annotated[int, Field(ge=0)]
     most: ResourceLimits | None
-    partition: str | None
-    cpu_partition: str | None = None
-    account: str | None
-    qos: str | None
+    partition: SlurmName | None
+    cpu_partition: SlurmName | None = None
+    account: SlurmName | None
+    qos: SlurmName | None
     extra: str
     shards: Shards
     launch: str | None
@@ -114,6 +118,12 @@ class Machine(Strict):
     vllm: VllmDevices = VLLM_DEVICES
     stages: dict[str, JobResources]
     costs: CostConstants
+
+    @field_validator("partition", mode="before")
+    @classmethod
+    def _joined(cls, names: Any) -> Any:
+        """A list of names as sbatch takes it."""
+        return ",".join(map(str, names)) if isinstance(names, list) else names
 
     @model_validator(mode="before")
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
@@ -140,7 +141,13 @@ def _section(loader: _Loader, node: yaml.MappingNode) -> Section:
     return Section(values, {key: f"{os.path.normpath(mark.name)}:{mark.line + 1}" for key, mark in keys.items()})
 
 
+def _integer(loader: _Loader, node: yaml.ScalarNode) -> Any:
+    """Stays text where YAML 1.1 has another base than a reader expects: `0123` as octal, `24:00:00` as base 60."""
+    return node.value if re.match(r"[-+]?0[0-7_]|.*:", node.value) else loader.construct_yaml_int(node)
+
+
 _Loader.add_constructor("tag:yaml.org,2002:map", _section)
+_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
 
 
 #: What a loader raises for text that is not YAML, or whose values are not those of their tags, such as `!!bool x`.

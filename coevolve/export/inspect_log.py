@@ -13,7 +13,11 @@ from coevolve.report.evaluation_result import EvaluationResult
 from coevolve.storage import files, jsonl, provenance
 
 #: Inspect's stop reasons of the last completion.
-_STOPS = {StopReason.DONE: "stop", StopReason.CONTEXT: "model_length"}
+_STOPS = {
+    StopReason.DONE: "stop",
+    StopReason.CONTEXT: "model_length",
+    StopReason.CONTENT_FILTER: "content_filter",
+}
 
 
 def write(folder: Path, out: Path) -> Path:

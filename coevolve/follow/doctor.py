@@ -7,6 +7,7 @@ import importlib
 import os
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -161,8 +162,17 @@ def packages(lock: Path = LOCK, *, subset: bool = False) -> Check:
         if installed[name] not in (version, ignored)
     ]
     if wrong:
-        return Check("packages", "wrong", f"{', '.join(wrong[:5])} ({len(wrong)} in all); run `make setup`.")
+        return Check("packages", "wrong", f"{', '.join(wrong[:5])} ({len(wrong)} in all); {_fix()}.")
     return Check("packages", "ok", f"{len(pinned)} as in {lock}")
+
+
+def _fix() -> str:
+    """What puts the locked packages in place of those that are found."""
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if shadowing := [folder for folder in folders if folder and any(Path(folder).glob("*-info"))]:
+        return f"PYTHONPATH puts those of {', '.join(shadowing)} before the environment's; run `unset PYTHONPATH`"
+    activate = "" if Path(sys.prefix) == Path(".venv").resolve() else " and `source .venv/bin/activate`"
+    return f"run `make -B setup`{activate}"
 
 
 def disk(folder: Path, gigabytes: float) -> Check:
@@ -227,11 +237,14 @@ def gpu(needed: int) -> str:
     try:
         torch: Any = importlib.import_module("torch")
     except ImportError:
-        raise UserError("torch is not installed, so none is visible; run `make setup`.") from None
+        raise UserError("torch is not installed, so none is visible; run `make -B setup`.") from None
     visible = torch.cuda.device_count()
     if visible < needed:
-        fix = _CPU_BUILD if str(torch.__version__).endswith("+cpu") else _OTHER_MACHINE
-        raise UserError(f"torch {torch.__version__} sees {visible}, a stage needs {needed}; {fix}.")
+        shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+        hidden = "" if shown is None else f" with CUDA_VISIBLE_DEVICES={shown}"
+        fix = _OTHER_MACHINE if shown is None else f"unset that variable, or {_OTHER_MACHINE}"
+        fix = _CPU_BUILD if str(torch.__version__).endswith("+cpu") else fix
+        raise UserError(f"torch {torch.__version__} sees {visible}{hidden}, a stage needs {needed}; {fix}.")
     return f"{visible} x {torch.cuda.get_device_name(0)}"
 
 

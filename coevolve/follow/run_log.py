@@ -35,6 +35,11 @@ REPEATED = (
     "WorkflowError:\nAt least one job did not complete",
     "RuleException",
 )
+#: How the Slurm executor says that it could not submit a job, and why.
+NOT_SUBMITTED = re.compile(
+    r"(?:SLURM sbatch failed\. The error message was '|Job submission failed with exception: )(.*?)('\.\n|\Z)",
+    re.DOTALL,
+)
 
 
 class RunLog:
@@ -112,11 +117,14 @@ class RunLog:
         return f"{count}, {job_text.about(left)} left"
 
     def _job_failed(self, fields: dict[str, Any]) -> None:
-        """Print the error of a failed job, and the path of its log."""
-        job, paths = self._jobs.get(fields["jobid"]), [Path(log) for log in fields["log"]]
+        """Print the error of a failed job, and the paths of its logs with text; one that was not submitted has none."""
+        job, message = self._jobs.get(fields["jobid"]), str(fields.get("rule_msg") or "")
         label = job_text.job_label(self._plan.suite, *job) if job else str(fields["rule_name"])
+        refused = NOT_SUBMITTED.match(message)
+        paths = [] if refused else [path for path in map(Path, fields["log"]) if path.is_file() and path.stat().st_size]
         sentences = (sentence for path in paths if (sentence := job_text.failure(path)))
-        sentence = next(sentences, str(fields.get("rule_msg") or "it ended without an error message; see its log."))
+        silent = f"it ended without an error message{'; see its log' if paths else ', and its log is empty'}."
+        sentence = " ".join(refused[1].split()) if refused else next(sentences, message or silent)
         text = "\n".join([f"FAILED  {label}: {sentence}", *(f"        log: {path}" for path in paths)])
         if job:
             self._started.pop(job_id(*job), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -118,14 +118,17 @@ def _write(settings: Mapping[str, Any]) -> None:
 
 
 def _partition(known: Slurm, given: Mapping[str, Any], needs_gpus: bool) -> Partition:
-    """The given partition, else the default one, else that with the most GPUs, of those that take the user's jobs."""
+    """The given partition (of several, of which Slurm chooses, all nodes), else the default one, else that with the most GPUs, of those that take the user's jobs."""
     listed = ", ".join(sorted(each.name for each in known.partitions)) or "none"
-    if name := given.get("partition"):
-        chosen = next((each for each in known.partitions if each.name == name), None)
-        refusal = known.refusals.get(name, "") if chosen else "Slurm has none of this name"
-        if chosen is None or refusal:
-            raise UserError(f"PARTITION={name}: it takes no jobs of yours ({refusal}); give another of: {listed}.")
-        return chosen
+    by_name = {each.name: each for each in known.partitions}
+    if names := given.get("partition", ""):
+        for name in names.split(","):
+            refusal = known.refusals.get(name, "") if name in by_name else "Slurm has none of this name"
+            if refusal:
+                raise UserError(f"PARTITION={name}: it takes no jobs of yours ({refusal}); give another of: {listed}.")
+        chosen = [by_name[name] for name in names.split(",")]
+        minutes = min((each.minutes for each in chosen if each.minutes), default=None)
+        return replace(chosen[0], name=names, minutes=minutes, nodes=sum((each.nodes for each in chosen), ()))
     usable = [each for each in known.partitions if each.up and each.name not in known.refusals]
     usable = [each for each in usable if any(each.gpus.values()) or not needs_gpus]
     if not usable:

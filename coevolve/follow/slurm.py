@@ -13,6 +13,8 @@ from coevolve.config.machine import Machine
 from coevolve.errors import UserError
 
 PROGRAMS = ("sbatch", "sinfo", "squeue", "scancel")
+#: Folder of an sbatch that repeats submissions while the controller is busy.
+SBATCH_FOLDER = "profiles/slurm/bin"
 #: Slurm's tools retry for minutes while the controller is down.
 TIMEOUT_SECONDS = 10.0
 SINFO = ("sinfo", "--noheader", "--exact", "--format=%P|%a|%G|%c|%m|%l|%D")
@@ -139,15 +141,28 @@ def _refusal(partition: Mapping[str, str], groups: Sequence[str], accounts: Sequ
 
 
 def partition(machine: Machine, known: Sequence[Partition]) -> Partition:
-    """The partition that jobs are submitted to; raises `UserError` if it does not exist or is not up."""
+    """The partition that jobs are submitted to, of several that is up the one with the most GPUs.
+
+    Raises `UserError` if one does not exist or none is up.
+    """
     names = ", ".join(sorted(each.name for each in known)) or "none"
-    chosen = [each for each in known if (each.name == machine.partition if machine.partition else each.default)]
-    if not chosen:
-        missing = f"`{machine.partition}`" if machine.partition else "default partition"
-        raise UserError(f"Slurm has no {missing}; set `partition` to one of: {names}.")
-    if not chosen[0].up:
-        raise UserError(f"`{chosen[0].name}` is not up; set `partition` to one of {names}, or wait.")
-    return chosen[0]
+    wanted = machine.partition.split(",") if machine.partition else []
+    missing = [f"`{name}`" for name in wanted if name not in {each.name for each in known}]
+    chosen = [each for each in known if (each.name in wanted if wanted else each.default)]
+    if missing or not chosen:
+        raise UserError(
+            f"Slurm has no {', '.join(missing) or 'default partition'}; set `partition` to one of: {names}."
+        )
+    up = [each for each in chosen if each.up]
+    if not up:
+        text = ", ".join(f"`{each.name}`" for each in chosen)
+        raise UserError(f"{text} is not up; set `partition` to one of {names}, or wait.")
+    return max(up, key=lambda each: _count(machine, each))
+
+
+def _count(machine: Machine, partition: Partition) -> int:
+    """The GPUs per node of the machine's type."""
+    return partition.gpus.get(machine.gpu, 0) if machine.gpu else max(partition.gpus.values(), default=0)
 
 
 def gpu(machine: Machine, partition: Partition, needed: int) -> str:
@@ -155,7 +170,7 @@ def gpu(machine: Machine, partition: Partition, needed: int) -> str:
     if not needed:
         return "no stage requests one"
     kinds = ", ".join(f"{kind or 'unnamed'} x {count}" for kind, count in sorted(partition.gpus.items())) or "none"
-    available = partition.gpus.get(machine.gpu, 0) if machine.gpu else max(partition.gpus.values(), default=0)
+    available = _count(machine, partition)
     if available < needed:
         raise UserError(
             f"a stage requests {needed} x {machine.gpu or 'GPU'} per node, those of `{partition.name}` have {kinds};"

@@ -123,6 +123,7 @@ class SnakemakeRun:
         on_slurm = self._workflow.executor_plugin.name == "slurm"
         if on_slurm:
             slurm.programs()
+            os.environ["PATH"] = f"{Path(self._workflow.basedir, slurm.SBATCH_FOLDER)}:{os.environ['PATH']}"
         needed = [job for job in dag.needrun_jobs() if job.rule.name in STAGES]
         used = {job.rule.name for job in needed}
         for stage in used if self._contained else ():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from coevolve.records.episodes import Message, PolicyRef, Sampling, Turn
+from coevolve.records.episodes import Message, PolicyRef, Sampling, StopReason, Turn
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,15 @@ class Conversation:
 class Completion:
     """The next action: its text without the end-of-turn token, and the sampled token ids with it.
 
-    `truncated`: generation stopped at max_new_tokens. `fits` is False if the conversation exceeds the context window;
-    then nothing was sampled. `logps`: log-probs in nats of the token ids, if the policy was to keep them.
+    `truncated`: generation stopped at max_new_tokens. `stop`: why there is no action and the episode ends, such as a
+    conversation that exceeds the context window. `logps`: log-probs in nats of the token ids, if the policy was to keep
+    them.
     """
 
     text: str
     token_ids: tuple[int, ...] = ()
     truncated: bool = False
-    fits: bool = True
+    stop: StopReason | None = None
     logps: tuple[float, ...] = ()
 
 

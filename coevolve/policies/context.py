@@ -7,6 +7,7 @@ from coevolve.chat.chat_template import Ids, Renderer
 from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion, Conversation
+from coevolve.records.episodes import StopReason
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
@@ -36,6 +37,6 @@ class ContextWindow:
     def completion(self, sampled: Ids | None, logps: tuple[float, ...] = ()) -> Completion:
         """The completion with the `sampled` ids, truncated if they lack an end-of-turn token; None: it does not fit."""
         if sampled is None:
-            return Completion(text="", fits=False)
+            return Completion(text="", stop=StopReason.CONTEXT)
         truncated = sampled[-1] != self._renderer.end_of_turn
         return Completion(self._renderer.decode(sampled), sampled, truncated, logps=logps)

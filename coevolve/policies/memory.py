@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from coevolve.errors import UserError
 from coevolve.policies.kv_cache import cache_bytes
 
 #: Shares of free memory that KV caches may use: a GPU also needs room for activations, a CPU for other programs.
@@ -16,11 +17,15 @@ GPU_SHARE, CPU_SHARE = 0.8, 0.5
 def affordable_slots(model: Any, slots: int, context: int, budget: int | None = None) -> int:
     """The largest number of slots up to `slots` whose caches take at most `budget` bytes; at least 1.
 
-    None: a share of the free memory of the model's device.
+    None: a share of the free memory of the model's device; raises `UserError` if one cache exceeds all of it.
     """
     if budget is None:
-        share = GPU_SHARE if model.device.type == "cuda" else CPU_SHARE
-        budget = int(share * free_bytes(model.device))
+        share, free = GPU_SHARE if model.device.type == "cuda" else CPU_SHARE, free_bytes(model.device)
+        budget = int(share * free)
+        if (needed := cache_bytes(model, slots=1, context=context)) > free:
+            problem = f"the KV cache of a conversation of {context} tokens takes {needed / 1e9:.3g} GB"
+            fix = f"set the model's `context` (evaluate-model: `--context`) to at most {context * budget // needed}"
+            raise UserError(f"{problem}, and {free / 1e9:.3g} GB are free; {fix}.")
     padding = cache_bytes(model, slots=0, context=context)  # as much as a slot
     return max(1, min(slots, budget // padding - 1))
 

@@ -23,7 +23,7 @@ from coevolve.errors import UserError, brief
 from coevolve.policies.base import Completion, ContinuousPolicy, Conversation
 from coevolve.policies.endpoint import Usage, base_url, check_ref, endpoint_host, endpoint_ref, is_plain
 from coevolve.policies.engines import EngineSettings
-from coevolve.records.episodes import PolicyRef, Sampling, turn_messages
+from coevolve.records.episodes import PolicyRef, Sampling, StopReason, turn_messages
 from coevolve.storage.jsonl import Journal
 
 if TYPE_CHECKING:
@@ -41,6 +41,15 @@ _TOO_LONG = re.compile(
     r"context_length_exceeded|contextwindowexceeded|context (length|size)|prompt is too long|input is too long"
     r"|too long and exceeds limit|exceeds the maximum number of tokens|tokens \+ `?max_new_tokens`? must be"
 )
+#: How servers say that a filter refused a conversation or its answer: codes of OpenAI and Azure and LiteLLM's class,
+#: then the words of Azure, Anthropic, OpenAI, Bedrock and LiteLLM's guardrails, Gemini, OpenRouter, DeepSeek and Qwen.
+_FILTERED = re.compile(
+    r"content_filter|content_policy_violation|contentpolicyviolation|responsibleaipolicyviolation"
+    r"|content management policy|content filter(s|ing)\b|violating our usage policy|guardrail|prohibited_content"
+    r"|input was flagged|content exists risk|data_inspection_failed|datainspectionfailed"
+)
+#: `finish_reason` of an answer that a filter ended; Gemini has its own words.
+_FILTERED_ANSWER = re.compile("content_filter|guardrail|safety|recitation|blocklist|prohibited_content|spii")
 #: Characters from which on a key is hidden inside of words too.
 SECRET_LENGTH = 8
 
@@ -48,13 +57,18 @@ SECRET_LENGTH = 8
 def read_response(response: ChatCompletion, key: str) -> tuple[Completion, Usage]:
     """The action and the usage in a response; ValueError, TypeError or AttributeError if it is malformed."""
     choice, *_ = response.choices
-    content, usage = choice.message.content, response.usage
-    # Some servers answer with a list of parts.
-    text = "".join(part["text"] for part in content) if isinstance(content, list) else content
-    counts = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
-    action = without_surrogates("" if text is None else text).strip()
-    completion = Completion(action, truncated=choice.finish_reason == "length")
+    counts = (response.usage.prompt_tokens, response.usage.completion_tokens) if response.usage else (0, 0)
+    if _FILTERED_ANSWER.match(str(choice.finish_reason).lower()):
+        completion = Completion("", stop=StopReason.CONTENT_FILTER)
+    else:
+        completion = Completion(_text(choice.message.content), truncated=choice.finish_reason == "length")
     return completion, Usage(key=key, prompt_tokens=counts[0], completion_tokens=counts[1])
+
+
+def _text(content: Any) -> str:
+    """The text of a message, whose content is a list of parts at some servers."""
+    text = "".join(part["text"] for part in content) if isinstance(content, list) else content
+    return without_surrogates("" if text is None else text).strip()
 
 
 def player(folder: Path | None, settings: EngineSettings) -> tuple[OpenAIPolicy, int]:
@@ -116,13 +130,14 @@ class OpenAIPolicy(ContinuousPolicy):
         try:
             completion, usage = self._answer(request, conversation.key)
         except openai.OpenAIError as error:
-            if _too_long(error):
-                return Completion(text="", fits=False)
+            if stop := _stop(error):
+                return Completion(text="", stop=stop)
             raise UserError(self._error_message(error)) from None
         with self._journal_lock:
             self._journal.append(usage)
-        fits = usage.prompt_tokens + sampling.max_new_tokens <= self._context
-        return completion if fits else Completion(text="", fits=False)
+        if not completion.stop and usage.prompt_tokens + sampling.max_new_tokens > self._context:
+            return Completion(text="", stop=StopReason.CONTEXT)
+        return completion
 
     def _answer(self, request: dict[str, Any], key: str) -> tuple[Completion, Usage]:
         """The answer to a request, which is repeated after a malformed one; raises `UserError` after the last."""
@@ -176,14 +191,17 @@ class OpenAIPolicy(ContinuousPolicy):
         return f"{endpoint_host()}: {problem.get(status, failing if status and status >= 500 else rejected)}."
 
 
-def _too_long(error: openai.OpenAIError) -> bool:
-    """Whether the conversation exceeds the model's context: by OpenAI's error code, or by other servers' message."""
+def _stop(error: openai.OpenAIError) -> StopReason | None:
+    """Why a refusal ends the episode, by the error's code or the server's message; None: it ends the job."""
     import openai
 
     message = f"{getattr(error, 'code', None)} {error}".lower()
-    return isinstance(error, openai.BadRequestError | openai.UnprocessableEntityError) and bool(
-        _TOO_LONG.search(message)
-    )
+    refusals = openai.BadRequestError | openai.UnprocessableEntityError
+    if isinstance(error, refusals) and _TOO_LONG.search(message):
+        return StopReason.CONTEXT
+    if isinstance(error, refusals | openai.PermissionDeniedError) and _FILTERED.search(message):
+        return StopReason.CONTENT_FILTER
+    return None
 
 
 def _api_key() -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from coevolve.policies.base import Completion, Conversation
-from coevolve.records.episodes import PolicyRef, Sampling
+from coevolve.records.episodes import PolicyRef, Sampling, StopReason
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class ScriptedPolicy:
     def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
         """The script's text for each conversation."""
         texts = [self.script(conversation) for conversation in conversations]
-        return [Completion(text=text or "", fits=text is not None) for text in texts]
+        return [Completion(text=text or "", stop=None if text is not None else StopReason.CONTEXT) for text in texts]
 
     def forget(self, key: str) -> None:
         """Does nothing: there is no cache."""

@@ -43,6 +43,7 @@ class StopReason(StrEnum):
     DONE = "done"  # ended by the environment (success: reward == 1)
     STEP_LIMIT = "step_limit"
     CONTEXT = "context"  # the next turn would not fit the policy's context window
+    CONTENT_FILTER = "content_filter"  # an endpoint's filter refused the conversation or its answer
     ENV_ERROR = "env_error"  # the environment failed in every attempt
 
 

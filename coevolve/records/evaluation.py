@@ -1,12 +1,15 @@
 """Evaluated episodes, and counts of the episodes that a stage played."""
 
-from collections.abc import Hashable
+import operator
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from enum import StrEnum
 from typing import Any
 
 from pydantic import Field
 
 from coevolve.records.base import Record, is_none
-from coevolve.records.episodes import Reward, StopReason
+from coevolve.records.episodes import Reward, StopReason, Turn
 
 #: Model, environment, seed and iteration of evaluation records.
 EvaluationKey = tuple[str, str, int, int]
@@ -16,11 +19,32 @@ ExplorationKey = tuple[str, str, int, int, str]
 SummaryKey = tuple[str, str, str, int, int, str]
 
 
+class TurnFlaw(StrEnum):
+    """Why a turn did nothing or was not whole; of a turn with several flaws the first counts."""
+
+    CUT = "cut"  # sampling stopped at the token limit
+    EMPTY = "empty"
+    NO_ACTION = "no_action"
+
+
+def turn_flaws(turns: Iterable[Turn], needs_actions: bool) -> dict[TurnFlaw, int]:
+    """The number of turns by their flaw; `needs_actions`: one without an action has a flaw."""
+    counts: Counter[TurnFlaw] = Counter()
+    for turn in turns:
+        if turn.truncated:
+            counts[TurnFlaw.CUT] += 1
+        elif not turn.text.strip():
+            counts[TurnFlaw.EMPTY] += 1
+        elif needs_actions and turn.action is None:
+            counts[TurnFlaw.NO_ACTION] += 1
+    return dict(counts)
+
+
 class EvalRecord(Record):
     """One evaluated episode, as input of the statistics.
 
     `environment` is the environment's name and version, `turns` the number of turns. `samples`: the episode is the best
-    of so many (Best-of-N); omitted from JSON if 1.
+    of so many (Best-of-N); omitted from JSON if 1. `flaws` counts the turns with a flaw; omitted without one.
     """
 
     task_id: str
@@ -33,6 +57,7 @@ class EvalRecord(Record):
     turns: int
     trajectory_id: str
     samples: int = Field(default=1, ge=1, exclude_if=lambda samples: samples == 1)
+    flaws: dict[TurnFlaw, int] = Field(default={}, exclude_if=operator.not_)
 
     def unique_key(self) -> Hashable:
         """(task, seed, episode): a task that is listed twice has a record of each of its episodes."""

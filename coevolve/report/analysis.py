@@ -5,11 +5,13 @@ Each value is measured on one file (one agent, iteration and seed); printed numb
 """
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
+from pydantic import Field
 from tabulate import tabulate
 
 from coevolve.config.derived.sizes import job_resources
@@ -240,7 +242,10 @@ def compute(method: str, jobs: Sequence[Provenance], machine: Machine) -> Comput
 
 
 class Analysis(Mechanism):
-    """All that is measured of a suite, as in `analysis.json`; older files lack some of it."""
+    """All that is measured of a suite, as in `analysis.json`; older files lack some of it.
+
+    `remark`: on explorations with many turns cut, empty or without an action.
+    """
 
     shares: tuple[Shares, ...] = ()
     diversity: tuple[Diversity, ...] = ()
@@ -249,6 +254,7 @@ class Analysis(Mechanism):
     gold: tuple[TrajectoryDrift, ...] = ()
     explored: tuple[TrajectoryDrift, ...] = ()
     compute: tuple[Compute, ...] = ()
+    remark: str = Field(default="", exclude_if=operator.not_)
 
 
 def markdown(measured: Analysis, labels: ReportLabels) -> str:
@@ -262,7 +268,7 @@ def markdown(measured: Analysis, labels: ReportLabels) -> str:
             measured.shares,
             ("method", "env", "threshold"),
         ),
-        "How explorations ended, by agent and iteration": ("", first, (*agent, "threshold")),
+        "How explorations ended, by agent and iteration": (measured.remark, first, (*agent, "threshold")),
         "Diversity of failures": (
             "`distinct`: different action sequences over failures. `commonest`: share of the commonest one. "
             "`repeated`: actions equal to the one before. `invalid`: turns without an action or with one that was not "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,9 +22,9 @@ from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError, suggestion
 from coevolve.records.base import Record
 from coevolve.records.episodes import Reward, Sampling, Scalar, StopReason, Trajectory
-from coevolve.records.evaluation import EpisodeNotes, EvalRecord
+from coevolve.records.evaluation import EpisodeNotes, EvalRecord, TurnFlaw
 from coevolve.records.provenance import Provenance
-from coevolve.report import stats
+from coevolve.report import flaws, stats
 from coevolve.report.number_text import with_interval
 from coevolve.storage import jsonl, provenance
 
@@ -50,13 +51,14 @@ _REPORT = ReportConfig(bootstrap=10_000, confidence=0.95)
 
 
 class TaskResult(Record):
-    """The outcome of one task: the reward in [0, 1], whether it counts as a success, the stop reason, and the turns."""
+    """The outcome of one task: reward in [0, 1], whether it is a success, stop reason, turns and those with a flaw."""
 
     task_id: str
     reward: Reward
     success: bool
     stop: StopReason
     turns: int
+    flaws: dict[TurnFlaw, int] = Field(default={}, exclude_if=operator.not_)
 
 
 class SplitResult(Record):
@@ -166,7 +168,7 @@ def read_all(paths: Sequence[Path]) -> list[EvaluationResult]:
 
 
 def table(results: Sequence[EvaluationResult]) -> str:
-    """Results by label and split with their intervals, in per cent, as a table in Markdown."""
+    """Results by label and split with their intervals, in per cent, as a table in Markdown, with its remark."""
     head = ["model", "split", "tasks", "average reward x 100", "success rate, %"]
     rows = [
         [
@@ -179,7 +181,9 @@ def table(results: Sequence[EvaluationResult]) -> str:
         for result in results
         for name, split in result.splits.items()
     ]
-    return tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)
+    grid = tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)
+    named = ((f"{result.label}, {name}", split.values) for result in results for name, split in result.splits.items())
+    return "\n\n".join(filter(None, [grid, flaws.remark(named)]))
 
 
 def _settings(

@@ -12,7 +12,7 @@ from coevolve.config.names import Protocol
 from coevolve.config.suite import Suite
 from coevolve.records.base import Record
 from coevolve.records.episodes import Agent, StopReason, Trajectory
-from coevolve.records.evaluation import ExplorationKey
+from coevolve.records.evaluation import ExplorationKey, TurnFlaw, turn_flaws
 from coevolve.storage import jsonl
 
 
@@ -34,12 +34,15 @@ class ExploredEpisode(NamedTuple):
     reward: float
     stop: StopReason
     environment: str
+    turns: int
+    flaws: Mapping[TurnFlaw, int]
 
     @classmethod
-    def of(cls, episode: Trajectory) -> "ExploredEpisode":
+    def of(cls, episode: Trajectory, needs_actions: bool = True) -> "ExploredEpisode":
         """The episode without its texts; equal names share their memory."""
         task_id, environment = sys.intern(episode.task.task_id), sys.intern(episode.environment)
-        return cls(task_id, episode.sample, episode.reward, episode.stop, environment)
+        flaws = turn_flaws(episode.turns, needs_actions)
+        return cls(task_id, episode.sample, episode.reward, episode.stop, environment, len(episode.turns), flaws)
 
     @property
     def is_failure(self) -> bool:
@@ -76,8 +79,8 @@ def read(suite: Suite, episodes: Mapping[ExplorationKey, Path]) -> list[Explorat
     (model,) = models_of(suite)
 
     @functools.cache
-    def read_file(path: Path) -> tuple[ExploredEpisode, ...]:
-        return tuple(map(ExploredEpisode.of, trajectories(path)))
+    def read_file(path: Path, needs_actions: bool) -> tuple[ExploredEpisode, ...]:
+        return tuple(ExploredEpisode.of(each, needs_actions) for each in trajectories(path))
 
     return [
         Exploration(
@@ -88,7 +91,7 @@ def read(suite: Suite, episodes: Mapping[ExplorationKey, Path]) -> list[Explorat
             seed=seed,
             iteration=iteration,
             agent=cast(Agent, agent),
-            episodes=read_file(path),
+            episodes=read_file(path, suite.envs[env].needs_actions),
             source=path.as_posix(),
             note=suite.envs[env].note,
         )

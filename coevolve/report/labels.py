@@ -22,6 +22,7 @@ STOPS = {
     StopReason.DONE: "ended by the environment",
     StopReason.STEP_LIMIT: "step limit",
     StopReason.CONTEXT: "context full",
+    StopReason.CONTENT_FILTER: "refused by a content filter",
     StopReason.ENV_ERROR: "environment error",
 }
 

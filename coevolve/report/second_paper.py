@@ -7,7 +7,7 @@ from tabulate import tabulate
 
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
-from coevolve.report import measurement, stats
+from coevolve.report import flaws, measurement, stats
 from coevolve.report.claims import SuccessColumn, SuccessRow, SuccessTable
 from coevolve.report.measurement import Measurement
 from coevolve.report.number_text import readable, with_interval
@@ -72,6 +72,14 @@ def markdown(table: SuccessTable, measured: Sequence[Measurement], report: Repor
     notes = [f"* {spec.label}: {spec.unavailable}" for spec in table.columns.values() if spec.unavailable]
     notes += [f"* {row.label}: {row.remark}" for row in table.rows.values() if row.remark]
     notes += [f"* {remark}" for remark in table.remarks]
+    named = (
+        (f"{row.label}, {spec.label}", measured.records)
+        for row in table.rows.values()
+        for column, spec in table.columns.items()
+        if column in row.cells
+        for measured in _of_cell(row, spec, last)
+    )
+    notes += [f"* {text}" for text in [flaws.remark(named)] if text]
     return "\n".join([f"## {table.label}", "", f"{table.source}. {sentence(table)}", "", grid, "", *notes, ""])
 
 
@@ -90,8 +98,11 @@ def _ours(row: SuccessRow, spec: SuccessColumn, last: Sequence[Measurement], rep
     """Our success rate with the interval over tasks and seeds, and the model it is of."""
     if spec.unavailable:
         return "not available"
-    of_cell = [m for m in last if (m.method, m.env, m.split) == (row.method, spec.env, spec.split)]
-    return "; ".join(_rate(m, report) for m in of_cell if m.records) or "not run"
+    return "; ".join(_rate(m, report) for m in _of_cell(row, spec, last)) or "not run"
+
+
+def _of_cell(row: SuccessRow, spec: SuccessColumn, last: Sequence[Measurement]) -> list[Measurement]:
+    return [m for m in last if m.records and (m.method, m.env, m.split) == (row.method, spec.env, spec.split)]
 
 
 def _rate(measured: Measurement, report: ReportConfig) -> str:

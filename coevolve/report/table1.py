@@ -11,7 +11,7 @@ from string import ascii_lowercase
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
 from coevolve.records.tables import Cell, Estimate
-from coevolve.report import stats
+from coevolve.report import flaws, stats
 from coevolve.report.claims import Claims
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, common_setting, remarks
@@ -60,8 +60,14 @@ class MeasuredCells:
         paper = {key: self.claims.value(*key) for key in product(rows, columns)}
         remark = f"In brackets the paper's cell ({self.claims.source})." if {*paper.values()} - {None} else ""
         table = self.table(REWARD, rows, columns, paper, remark)
+        named = (
+            (f"{rows[row]}, {columns[column]}", measured.records)
+            for (row, column), measured in self.measured.items()
+            if row in rows and column in columns
+        )
+        texts = [*notes, *filter(None, [flaws.remark(named)])]
         marks = ascii_lowercase[len(table.footnotes) :]
-        more = (Footnote(mark=mark, text=text, cells=()) for mark, text in zip(marks[: len(notes)], notes, strict=True))
+        more = (Footnote(mark=mark, text=text, cells=()) for mark, text in zip(marks[: len(texts)], texts, strict=True))
         return table.model_copy(update={"footnotes": (*table.footnotes, *more)})
 
     def success_table(self) -> Table:

@@ -14,9 +14,10 @@ from coevolve.records.evaluation import SummaryKey
 from coevolve.records.gradients import GradientReport
 from coevolve.records.pairs import PreferencePair
 from coevolve.records.provenance import Provenance
-from coevolve.report import analysis, claims, drawing, exploration, failure_figures, job_history, mechanism
+from coevolve.report import analysis, claims, drawing, exploration, failure_figures, flaws, job_history, mechanism
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels
+from coevolve.report.stats import group_by
 from coevolve.run.job import Job
 from coevolve.storage import files, jsonl
 
@@ -62,6 +63,10 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         compute=tuple(analysis.compute(method, of_method, machine) for method, of_method in jobs.items()),
         gradients=_rows(mechanism.gradient_shares, gradients),
         gradient_angles=_rows(mechanism.gradient_angles, gradients),
+        remark=flaws.remark(
+            (f"{labels.method(method)}, {labels.env(env)}, {agent} agent", [e for each in group for e in each.episodes])
+            for (method, env, agent), group in group_by(explored, "method", "env", "agent").items()
+        ),
     )
     files.write_json(out / "analysis.json", measured.model_dump(mode="json"))
     files.write_bytes(out / "analysis.md", analysis.markdown(measured, labels).encode())

@@ -28,6 +28,35 @@ def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root
     assert asked["mem_mb"](None, 5) == 1000 * machine.most.memory_gb < 5 * asked["mem_mb"](None, 1), "a node's memory"
 
 
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        ("account: 0123", "slurm_account", "0123"),
+        ("account: 0089", "slurm_account", "0089"),
+        ("account: 4711", "slurm_account", "4711"),
+        ("account: 12:30", "slurm_account", "12:30"),
+        ("qos: 07", "qos", "07"),
+        ("partition: [a, 10]", "slurm_partition", "a,10"),
+        ("partition: a,b", "slurm_partition", "a,b"),
+        ("gpu: 3090", "gpu_model", "3090"),
+    ],
+)
+def test_names_reach_slurm_as_they_are_written(root, tmp_path, line, name, value):
+    text = (root / "configs/machines/h100.yaml").read_text()
+    (tmp_path / "own.yaml").write_text(re.sub(rf"^{line.split(':')[0]}:.*$", line, text, flags=re.MULTILINE))
+    assert snakemake_resources(load_machine(tmp_path / "own.yaml"), "train")[name] == value
+
+
+def test_a_time_in_hours_is_not_a_number_of_minutes(root, tmp_path):
+    """YAML reads 24:00:00 as 86,400, in base 60."""
+    text = (root / "configs/machines/h100.yaml").read_text()
+    changed = re.sub(r"(most: .*minutes: )\d+", r"\g<1>24:00:00", text)
+    assert changed != text
+    (tmp_path / "own.yaml").write_text(changed)
+    with pytest.raises(UserError, match=r"key `most.minutes`: .* \(got '24:00:00'"):
+        load_machine(tmp_path / "own.yaml")
+
+
 DEFAULT = {"cpus": 1, "memory_gb": 1, "minutes": 1}
 
 

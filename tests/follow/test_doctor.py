@@ -71,6 +71,7 @@ def test_a_machine_that_has_all_is_well(repo, fake_slurm):
     assert {check.status for check in found.values()} == {"ok"}
     assert found["partition"].text == "h100"
     assert found["GPU"].text == "8 x h100 per node in `h100`"
+    assert examine(repo, partition=["cpu", "old", "mixed", "h100"])["GPU"].text == "8 x h100 per node in `h100`"
 
 
 @pytest.mark.parametrize(
@@ -78,12 +79,13 @@ def test_a_machine_that_has_all_is_well(repo, fake_slurm):
     [
         ({"partition": "h10"}, "partition", "no `h10`; set `partition` to one of: cpu, h100, mixed, old, plain."),
         ({"partition": "old"}, "partition", "`old` is not up"),
+        ({"partition": ["old", "h10"]}, "partition", "no `h10`; set `partition`"),
         ({"gpu": "b200"}, "GPU", "requests 8 x b200 per node, those of `h100` have h100 x 8; set `partition`, `gpu`"),
         ({"partition": "cpu", "gpu": None}, "GPU", "8 x GPU per node, those of `cpu` have none"),
         ({"partition": "plain"}, "GPU", "8 x h100 per node, those of `plain` have unnamed x 8; "),
         ({"partition": "mixed"}, "GPU", "requests 8 x h100 per node, those of `mixed` have a100 x 8, h100 x 4"),
     ],
-    ids=["no partition", "closed", "no type", "no GPU", "no name", "too few"],
+    ids=["no partition", "closed", "one of two", "no type", "no GPU", "no name", "too few"],
 )
 def test_what_slurm_has_not(repo, fake_slurm, settings, what, words):
     fake_slurm(f"printf '{SINFO}'")
@@ -230,6 +232,20 @@ def test_packages_of_another_version_or_none(tmp_path):
     lock.write_text("pydantic==0.1\nno-such-package==1.0\n")
     check = doctor.packages(lock)
     assert check.status == "wrong" and " for 0.1, no-such-package nothing for 1.0 (2 in all); run" in check.text
+
+
+def test_packages_in_front_of_the_environment_are_named_and_not_installed_again(tmp_path):
+    """`make setup` would install what PYTHONPATH goes on hiding."""
+    folder = tmp_path / "site"
+    (folder / "no_such_package-0.9.dist-info").mkdir(parents=True)
+    (folder / "no_such_package-0.9.dist-info/METADATA").write_text("Name: no-such-package\nVersion: 0.9\n")
+    (tmp_path / "requirements.lock").write_text("no-such-package==1.0\n")
+    check = "from coevolve.follow import doctor; print(doctor.packages(doctor.Path('requirements.lock')).text)"
+    variables = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    command = [sys.executable, "-c", check]
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
+    fix = f"PYTHONPATH puts those of {folder} before the environment's; run `unset PYTHONPATH`."
+    assert done.stdout == f"no-such-package 0.9 for 1.0 (1 in all); {fix}\n"
 
 
 def test_room_that_is_not_there(tmp_path):

@@ -77,6 +77,26 @@ def test_a_failed_job_is_its_sentence_and_is_repeated_at_the_end(printed, tmp_pa
     ]
 
 
+def test_a_job_that_slurm_refuses_is_slurms_sentence_without_the_log_of_an_earlier_attempt(printed, tmp_path):
+    earlier, empty = tmp_path / "job.log", tmp_path / "slurm.log"
+    earlier.write_text("coevolve: a.yaml: key `b`: no.\n")
+    empty.touch()
+    error = (
+        "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid partition"
+    )
+    printed.start(0)
+    message = (
+        f"SLURM sbatch failed. The error message was '{error}'.\n    sbatch call:\n        sbatch --wrap='it''s'\n"
+    )
+    assert printed.fail(0, earlier, message=message) == [f"FAILED  WebShop · data: {' '.join(error.split())}"]
+    message = "Job submission failed with exception: The given account x appears to be invalid. Accounts:\n0123"
+    assert printed.fail(0, earlier, message=message)[0].endswith(
+        "data: The given account x appears to be invalid. Accounts: 0123"
+    )
+    silent = "FAILED  WebShop · data: it ended without an error message, and its log is empty."
+    assert printed.fail(0, empty, tmp_path / "none.log") == [silent]
+
+
 def test_a_job_that_is_run_again_and_succeeds_is_not_among_the_failed(printed, tmp_path):
     printed.start(0)
     assert printed.fail(0, tmp_path / "none.log", message="SLURM-job '7' failed, its status is OUT_OF_MEMORY")[0] == (

@@ -73,6 +73,7 @@ def test_a_site_is_the_partition_with_the_most_gpus_of_the_wanted_type(known):
         ({"partition": "mig", "gpu": "a100"}, "a100", 2, 120),
         ({"partition": "gpu", "gpu": "a100-sxm4"}, None, 4, 1440),  # the executor refuses the name
         ({"partition": "debug", "machine": "cpu"}, None, 0, 30),
+        ({"partition": "plain,mig", "gpu": "a100"}, "a100", 2, 120),
     ],
 )
 def test_types_limits_and_partitions_as_given(known, given, gpu, gpus, minutes):

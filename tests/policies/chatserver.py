@@ -89,7 +89,7 @@ class Chat(BaseHTTPRequestHandler):
         with self.server.acting:  # neither a policy nor a tokenizer is made for several threads
             tokens = self.server.count(messages)
             completion = self.server.policy.complete([Conversation("", body.get("seed", 0), messages, ())], sampling)[0]
-        if not completion.fits:
+        if completion.stop:
             return self.error(400, "This model's maximum context length is shorter.", "context_length_exceeded")
         usage = {"prompt_tokens": tokens, "completion_tokens": len(completion.token_ids)}
         if body.get("stream"):

@@ -14,7 +14,7 @@ from coevolve.errors import UserError
 from coevolve.policies.engines import EngineSettings
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.vllm import VllmPolicy
-from coevolve.records.episodes import Sampling, Turn
+from coevolve.records.episodes import Sampling, StopReason, Turn
 from coevolve.storage import policy_dir
 
 CONTEXT = 384
@@ -101,7 +101,7 @@ def test_a_turn_ends_with_its_token_or_is_cut_off(engine):
         assert completion.truncated == (completion.token_ids[-1] != end)
         assert end not in completion.token_ids[:-1]
         assert not completion.truncated or len(completion.token_ids) == WILD.max_new_tokens
-        assert completion.fits
+        assert not completion.stop
     assert {completion.truncated for completion in completions} == {True, False}
 
 
@@ -145,8 +145,10 @@ def test_a_conversation_fits_up_to_the_last_token(engine, spare, fits):
     tight = engine.policy(context=length + GREEDY.max_new_tokens + spare)
     roomy = engine.policy().complete([opening(3)], GREEDY)[0]
     completions = tight.complete([opening(3), opening(0)], GREEDY)
-    assert [completion.fits for completion in completions] == [fits, True]
-    assert completions[0] == (roomy if fits else replace(roomy, text="", token_ids=(), truncated=False, fits=False))
+    assert [completion.stop for completion in completions] == [None if fits else StopReason.CONTEXT, None]
+    assert completions[0] == (
+        roomy if fits else replace(roomy, text="", token_ids=(), truncated=False, stop=StopReason.CONTEXT)
+    )
     assert tight.complete([opening(3)] * (not fits), GREEDY) == [completions[0]] * (not fits)
 
 

@@ -1,12 +1,14 @@
 """Slots of the KV cache: how many fit into memory."""
 
 import logging
+import re
 
 import pytest
 import torch
 from policies.talk import GREEDY, MODEL, opening, play, policy
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from coevolve.errors import UserError
 from coevolve.policies import memory
 from coevolve.policies.kv_cache import cache_bytes
 from coevolve.policies.memory import GPU_SHARE, affordable_slots, free_bytes
@@ -43,6 +45,16 @@ def test_a_policy_takes_as_many_slots_as_there_is_memory_for(monkeypatch, caplog
     assert play(tight, conversations, GREEDY) == play(policy(slots=64), conversations, GREEDY)
     monkeypatch.setattr(memory, "CPU_SHARE", 0.0)
     assert policy(slots=64).slots == 1
+
+
+def test_a_context_that_does_not_fit_is_a_sentence_with_one_that_does():
+    free = free_bytes(torch.device("cpu"))
+    with pytest.raises(
+        UserError, match=r"of 1099511627776 tokens takes .* GB are free; set the model's `context`"
+    ) as no:
+        policy(slots=8, context=2**40)
+    largest = int(re.search(r"to at most (\d+)\.$", str(no.value))[1])
+    assert 0.2 * free < cache_bytes(MODEL, slots=1, context=largest) < 0.8 * free
 
 
 def test_what_control_groups_leave_counts(tmp_path):

@@ -18,7 +18,7 @@ from coevolve.policies.base import Conversation
 from coevolve.policies.endpoint import Usage
 from coevolve.policies.openai import OpenAIPolicy
 from coevolve.policies.scripted import ScriptedPolicy
-from coevolve.records.episodes import Sampling, Turn
+from coevolve.records.episodes import Sampling, StopReason, Turn
 from coevolve.storage import files, jsonl
 
 SAMPLING = Sampling(temperature=0.0, max_new_tokens=10)
@@ -291,8 +291,35 @@ def test_what_was_answered_before_a_failure_is_counted(server, journal):
 def test_a_conversation_that_is_refused_as_too_long_does_not_fit(server, journal, message, code):
     server.faults.append(refusing(422 if "validation" in message else 400, message, code))
     (completion,) = connect(journal).complete([conversation()], SAMPLING)
-    assert not completion.fits
+    assert completion.stop is StopReason.CONTEXT
     assert not journal.records
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        refusing(
+            400, "The response was filtered due to the prompt triggering Azure OpenAI's policy.", "content_filter"
+        ),
+        refusing(400, "Invalid prompt: your prompt was flagged as potentially violating our usage policy."),
+        refusing(400, "Output blocked by content filtering policy"),
+        refusing(400, "litellm.ContentPolicyViolationError: AzureException - it triggered Azure OpenAI's policy"),
+        refusing(400, "This request has been blocked by our content filters."),
+        refusing(400, "Violated guardrail policy"),
+        refusing(400, "Request was blocked by Gemini: BlockedReason.PROHIBITED_CONTENT"),
+        refusing(400, "Content Exists Risk", "invalid_request_error"),
+        refusing(400, "Input data may contain inappropriate content.", "data_inspection_failed"),
+        refusing(403, "Your chosen model requires moderation and your input was flagged for violence."),
+        *(choice(finish_reason=reason) for reason in ("content_filter", "SAFETY", "content_filter: RECITATION")),
+        choice(finish_reason="content_filter", message={"role": "assistant", "content": None}),
+    ],
+)
+def test_a_content_filter_ends_one_episode_and_not_the_job(server, tmp_path, journal, fault):
+    server.faults.append(fault)
+    episodes = play(connect(journal), tmp_path / "episodes.jsonl", max_new_tokens=10)
+    assert sorted(episode.stop for episode in episodes) == ["content_filter", *["done"] * 5]
+    (filtered,) = (episode for episode in episodes if episode.stop == "content_filter")
+    assert (filtered.turns, filtered.reward) == ((), 0.0)
 
 
 def test_a_limit_of_the_key_is_not_a_full_context(server, journal):

@@ -14,6 +14,7 @@ from scipy import stats as scipy_stats
 
 from coevolve.errors import UserError
 from coevolve.records.episodes import Message, StopReason
+from coevolve.records.evaluation import TurnFlaw
 from coevolve.records.provenance import Provenance
 from coevolve.report import comparison, evaluation_result, stats
 from coevolve.report.evaluation_result import EvaluationResult, SplitResult, TaskResult
@@ -205,3 +206,12 @@ def test_a_bad_file_is_one_sentence(tmp_path, text, sentence):
     with pytest.raises(UserError, match=sentence) as error:
         evaluation_result.read(path)
     assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_result_is_named_if_more_than_a_tenth_of_its_turns_has_a_flaw():
+    whole = result("whole", split([0.0, 1.0]))
+    (cut, filtered), changes = whole.splits["test"].values, {"stop": StopReason.CONTENT_FILTER}
+    values = (cut.model_copy(update={"flaws": {TurnFlaw.CUT: 2}}), filtered.model_copy(update=changes))
+    flawed = result("flawed", whole.splits["test"].model_copy(update={"values": values}))
+    text = "\n".join(comparison.compare([whole, EvaluationResult.model_validate_json(flawed.model_dump_json())]))
+    assert "episodes. flawed, test: 33 % cut at the token limit, 1 of 2 episodes filtered.\n" in text

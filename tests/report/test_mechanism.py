@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+from collections import defaultdict
 from statistics import fmean
 
 import builders
@@ -51,6 +52,24 @@ def test_the_hard_negatives_of_a_suite_are_those_of_its_episodes(made, plan, mea
         path = explorations[row.method, row.env, row.seed, row.iteration, row.agent]
         rewards = [episode.reward for episode in jsonl.read(made / path, Trajectory)]
         assert (row.hard, row.episodes) == (sum(0.6 <= reward < 1.0 for reward in rewards), len(rewards))
+
+
+def test_a_row_whose_turns_are_flawed_is_named_where_it_stands(made, plan):
+    labels, turns = ReportLabels.of(plan.suite), defaultdict(list)
+    for (method, env, _, _, agent), path in plan.explorations(plan.suite.methods).items():
+        row = f"{labels.method(method)}, {labels.env(env)}, {agent} agent: "
+        turns[row] += [turn for episode in jsonl.read(made / path, Trajectory) for turn in episode.turns]
+    flawed = {
+        row: fmean(turn.truncated or turn.action is None or not turn.text.strip() for turn in of_row)
+        for row, of_row in turns.items()
+    }
+    remark = product_file.read(made / PRODUCT / "analysis.json", analysis.Analysis).remark
+    assert {row for row in flawed if row in remark} == {row for row, share in flawed.items() if share > 0.1}
+    assert remark in (made / PRODUCT / "analysis.md").read_text()
+    table = (made / "results/glance/paper/table1/table1.md").read_text()
+    (path,) = made.glob("results/glance/tiny/webshop/coevolve/seed0/iter*/eval/episodes.jsonl")
+    cut = fmean(turn.truncated for episode in jsonl.read(path, Trajectory) for turn in episode.turns)
+    assert cut > 0.1 and f"Co-evolving, WebShop: {100 * cut:.0f} % cut at the token limit" in table
 
 
 def test_the_rewards_of_a_suites_pairs_are_those_of_their_trajectories(made, plan, measured):

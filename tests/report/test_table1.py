@@ -198,3 +198,15 @@ def test_the_interval_of_a_cell_has_the_confidence_of_its_caption(measure):
         assert f"with its {100 * confidence:g} % interval" in table.caption
         estimate = cell(table, "sft", "seen").estimate
         assert estimate.high - estimate.low == pytest.approx(2 * quantile * half, rel=0.03)
+
+
+def test_a_row_is_named_if_more_than_a_tenth_of_its_turns_has_a_flaw(measure, sft, report):
+    def flawed(measured, **flaws):
+        records = tuple(each.model_copy(update={"turns": 10, "flaws": flaws}) for each in measured.records)
+        return replace(measured, records=records)
+
+    at_limit, above = flawed(sft, empty=1), flawed(measure("odd", "alfworld", "dev", {"a": [0.5]}), cut=1, no_action=2)
+    (note,) = cells_of([at_limit, above], report).reward_table(of_paper=False).footnotes[-1:]
+    row = "50 % odd_method & more, ALFWorld dev: 10 % cut at the token limit, 20 % without an action."
+    assert note.text.startswith("More than a tenth of the turns were cut") and note.text.endswith(f"episodes. {row}")
+    assert not cells_of([at_limit], report).reward_table(of_paper=False).footnotes

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -49,6 +49,7 @@ class Run:
 
     cluster: Cluster
     repo: Path
+    variables: dict[str, str] = field(default_factory=dict)
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         with (self.repo / "said.log").open("ab") as said:
@@ -85,7 +86,7 @@ class Run:
         return [*SNAKEMAKE, "--profile", "slurm", *QUICK, *config, *(words or ("--", PRETRAINED))]
 
     def _environment(self) -> dict[str, str]:
-        return {**self.cluster.environment, "PYTHONPATH": str(self.repo), "HOME": str(self.repo)}
+        return {**self.cluster.environment, "PYTHONPATH": str(self.repo), "HOME": str(self.repo), **self.variables}
 
 
 def copied(repo: Path, target: Path) -> Path:

@@ -101,6 +101,60 @@ def test_a_job_that_outlives_its_killed_snakemake_is_waited_for_and_never_run_be
     assert same(run, alone)
 
 
+@pytest.fixture
+def unreliable(run, tmp_path):
+    """An sbatch before Slurm's: a line of the file is an error in place of a call, or after it ("lost")."""
+    program, failures, calls = (tmp_path / name for name in ("bin/sbatch", "failures", "calls"))
+    program.parent.mkdir()
+    program.write_text(
+        f"""#!/bin/bash
+PATH=${{PATH//"{program.parent}:"/}}
+echo "$*" >>{calls}
+failure=$(head -1 {failures}; sed -i 1d {failures})
+case $failure in
+  "") exec sbatch "$@" ;;
+  lost*) sbatch "$@" >/dev/null ;;
+esac
+echo "sbatch: error: Batch job submission failed: ${{failure#lost }}" >&2
+exit 1
+"""
+    )
+    program.chmod(0o755)
+    variables = {"PATH": f"{program.parent}:{run.cluster.environment['PATH']}", "COEVOLVE_SBATCH_WAITS": "0.1 0.2 0.4"}
+    return Run(run.cluster, run.repo, variables), failures, calls
+
+
+def test_a_busy_controller_costs_no_attempt_and_a_job_that_it_took_is_not_submitted_twice(unreliable, alone):
+    run, failures, calls = unreliable
+    failures.write_text(
+        "Unable to contact slurm controller (connect failure)\nlost Socket timed out on send/recv operation\n"
+    )
+    said, known = run.start(), set(run.cluster.jobs("all"))
+    frozen = run.frozen()
+    (job,) = run.cluster.jobs("running", "%i %m")
+    assert job.split()[1] == "4000M"  # of a first attempt
+    frozen.resume()
+    text = ended(said, run.repo)
+    assert set(run.cluster.jobs("all")) - known == {job.split()[0]}
+    assert "FAILED" not in text and "runs again" not in text and len(calls.read_text().splitlines()) == 2
+    assert same(run, alone)
+
+
+def test_a_partition_that_does_not_exist_is_slurms_sentence_at_once(unreliable):
+    run, failures, calls = unreliable
+    failures.touch()
+    accounts = calls.parent / "bin/sacctmgr"  # of a cluster with accounting
+    accounts.write_text("#!/bin/sh\necho 0123\n")
+    accounts.chmod(0o755)
+    machine(run.repo, partition=["nowhere", "h100"], account="0123")
+    process = run.start()
+    assert process.wait(timeout=600) != 0
+    (*failed,) = (line for line in (run.repo / "said.log").read_text().splitlines() if line.startswith("FAILED"))
+    assert len(failed) == len(calls.read_text().splitlines()) == 3  # attempts
+    assert failed[0].endswith("sbatch: error: Batch job submission failed: Invalid partition name specified")
+    assert " -A 0123 -p nowhere,h100 " in calls.read_text()
+
+
 def test_a_job_that_gets_fewer_gpus_than_its_stage_requests_says_so(cluster, repo):
     log, words = repo / "fewer.log", ["stage", "pretrain", "--suite", "slurm", "--gpus", "3", "--out", "fewer"]
     wrapped = shlex.join([sys.executable, "-m", "coevolve", *words])

@@ -5,7 +5,7 @@ import logging
 from types import SimpleNamespace
 
 import pytest
-from builders import episode
+from builders import episode, turn
 from stages import corridor
 
 from coevolve.config.baselines import EvaluationConfig
@@ -70,7 +70,7 @@ def test_a_record_of_one_sample_has_the_bytes_it_always_had():
     )
     several = record.model_copy(update={"samples": 2})
     assert json.loads(several.to_json())["samples"] == 2
-    assert {EvalRecord.from_json(r.to_json()) for r in (record, several)} == {record, several}
+    assert [EvalRecord.from_json(r.to_json()) for r in (record, several)] == [record, several]
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +121,18 @@ def test_by_default_a_task_is_played_once_and_greedily(evaluated):
     assert [(e.sample, e.sampling.temperature) for e in episodes] == [(0, 0.0)] * 3
     assert [r.trajectory_id for r in scored] == [e.digest() for e in episodes]
     assert {r.samples for r in scored} == {1}
+
+
+def test_a_record_counts_turns_by_their_first_flaw():
+    turns = [
+        turn("look", truncated=True),
+        turn(None, text="", truncated=True),
+        turn(None, text=" \n"),
+        turn(None, text="Thought: I am done."),
+        turn("look"),
+    ]
+    (record,) = scored([episode("a", turns=turns)], "fixed")
+    assert record.flaws == {"cut": 2, "empty": 1, "no_action": 1}
+    assert EvalRecord.from_json(record.to_json()) == record
+    (record,) = scored([episode("a", turns=turns)], "fixed", needs_actions=False)  # where a message may end a turn
+    assert record.flaws == {"cut": 2, "empty": 1}

@@ -78,6 +78,11 @@ class BfclConfig(EnvSection):
         return self
 
     @property
+    def needs_actions(self) -> bool:
+        """Whether a message without a call does not end the user's turn."""
+        return self.rules.malformed == "answered"
+
+    @property
     def note(self) -> str:
         """That the tasks are generated ones."""
         return "BFCL: generated tasks; non-comparable." if self.tasks.generated else ""

@@ -14,5 +14,5 @@ def check(config: BfclConfig | None) -> Check:
 def _played() -> str:
     episodes, _, differences = replay_gold("base", 5)
     if differences:
-        raise UserError(f"{differences[0]}; run `make setup`.")
+        raise UserError(f"{differences[0]}; run `make -B setup`.")
     return f"{episodes} gold conversations replayed, none differs"

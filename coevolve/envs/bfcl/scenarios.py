@@ -78,9 +78,9 @@ def wheel_folder() -> Path:
     """The folder of the installed wheel's package; raises `UserError` if it is absent or of another version."""
     package = importlib.util.find_spec("bfcl_eval")
     if package is None or not package.submodule_search_locations:
-        raise UserError(f"{DISTRIBUTION} {VERSION} is not installed; run `make setup`.")
+        raise UserError(f"{DISTRIBUTION} {VERSION} is not installed; run `make -B setup`.")
     if (installed := metadata.version(DISTRIBUTION)) != VERSION:
-        raise UserError(f"{DISTRIBUTION} {installed} is installed, but {VERSION} is required; run `make setup`.")
+        raise UserError(f"{DISTRIBUTION} {installed} is installed, but {VERSION} is required; run `make -B setup`.")
     return Path(package.submodule_search_locations[0])
 
 

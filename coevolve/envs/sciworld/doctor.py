@@ -16,7 +16,7 @@ def _replayed() -> str:
     try:
         summary = replay.replay_file(replay.GOLD, limit=2)
     except (ImportError, EnvError, OSError) as error:
-        raise UserError(f"no episode can be played ({' '.join(str(error).split())}); run `make setup`.") from None
+        raise UserError(f"no episode can be played ({' '.join(str(error).split())}); run `make -B setup`.") from None
     if summary.different:
-        raise UserError(f"{summary.different} of {summary.episodes} recorded episodes differ; run `make setup`.")
+        raise UserError(f"{summary.different} of {summary.episodes} recorded episodes differ; run `make -B setup`.")
     return f"{summary.episodes} recorded episodes replayed, none differs"
