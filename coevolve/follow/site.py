@@ -118,7 +118,10 @@ def _write(settings: Mapping[str, Any]) -> None:
 
 
 def _partition(known: Slurm, given: Mapping[str, Any], needs_gpus: bool) -> Partition:
-    """The given partition (of several, of which Slurm chooses, all nodes), else the default one, else that with the most GPUs, of those that take the user's jobs."""
+    """The given partition, else the default one, else that with the most GPUs, of those that take the user's jobs.
+
+    Several given ones, of which Slurm chooses, are one with the nodes of all.
+    """
     listed = ", ".join(sorted(each.name for each in known.partitions)) or "none"
     by_name = {each.name: each for each in known.partitions}
     if names := given.get("partition", ""):
