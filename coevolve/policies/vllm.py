@@ -159,5 +159,5 @@ def module(key: str = "sampler.engine", image: str = "sample", other: str = "tra
     except ImportError as error:
         raise UserError(
             f"`{key}` is vllm, which cannot be imported ({error}); run the stage in the image `{image}` "
-            f"(docs/run/containers.md), or set {key}={other}."
+            f"(docs/run/cluster.md), or set {key}={other}."
         ) from error
