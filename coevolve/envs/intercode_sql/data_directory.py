@@ -41,7 +41,13 @@ class DataDirectoryTemplate:
         if not dump.exists():
             raise UserError(f"{dump}: no such file; run the stage that fetches it, or correct `dump.path`.")
         self.program, self.dump = program, dump
-        key = (files.sha256(dump), program.identity, *server_options.OPTIONS, *server_options.TEMPLATE_STATEMENTS)
+        key = (
+            files.sha256(dump),
+            program.identity,
+            *server_options.OPTIONS,
+            server_options.SERVER_ID,
+            *server_options.TEMPLATE_STATEMENTS,
+        )
         digest = hashlib.sha256("\n".join(key).encode()).hexdigest()[:16]
         self.path = cache_directory() / "templates" / f"mysql-{digest}"
 
@@ -81,7 +87,7 @@ def wait_until_ready(process: ServerProcess, user: str) -> pymysql.Connection[py
     while not process.has_ended(within=0.02) and time.monotonic() < deadline:
         try:
             return pymysql.connect(
-                unix_socket=str(process.directory.socket),
+                unix_socket=process.directory.socket,
                 user=user,
                 read_timeout=START_SECONDS,
                 ssl_disabled=True,
@@ -126,6 +132,8 @@ def _initialise(program: ServerProgram, data: Path) -> None:
     command = server_options.server_command(program, directory, data, "--initialize-insecure")
     with contextlib.closing(ServerProcess(command, directory)) as process:
         _wait_for_success(process, f"initialise {data}")
+    (data / "auto.cnf").write_text(server_options.SERVER_ID)
+    chown_to_server_user(data / "auto.cnf")
 
 
 def _wait_for_success(process: ServerProcess, task: str) -> None:

@@ -15,7 +15,8 @@ from coevolve.errors import UserError
 PASSWORD_VARIABLE = "COEVOLVE_SQL_PASSWORD"
 MAX_PORT = 65535
 #: Privileges that allow no change of data.
-READ_PRIVILEGES = frozenset({"USAGE", "SELECT", "SHOW VIEW", "SHOW DATABASES"})
+READ_PRIVILEGES = frozenset({"SELECT", "SHOW VIEW"})
+_GRANT = re.compile(r"GRANT (?P<privileges>.+) ON `(?P<database>[^`]*)`\..+ TO .+")
 
 
 def connection_arguments(address: str) -> dict[str, Any]:
@@ -38,28 +39,36 @@ def connection_arguments(address: str) -> dict[str, Any]:
 def check_server(
     connection: pymysql.Connection[pymysql.cursors.Cursor], address: str, databases: Sequence[str]
 ) -> None:
-    """Raise `UserError` if the account can write, a database is missing, or table names are case-sensitive."""
+    """Raise `UserError` unless the account may read `databases` and do nothing else, and table names have no case."""
     with connection.cursor() as cursor:
-        granted = _granted_privileges(_first_column(cursor, "SHOW GRANTS"))
+        grants = _first_column(cursor, "SHOW GRANTS")
         present = set(_first_column(cursor, "SHOW DATABASES"))
         (lower_case,) = _first_column(cursor, "SELECT @@lower_case_table_names")
-    where = f"`server.address`: {address}"
-    if not granted <= READ_PRIVILEGES:
-        excess = ", ".join(sorted(granted - READ_PRIVILEGES))
-        raise UserError(f"{where}: the account may change data ({excess}); grant it only SELECT and SHOW VIEW on *.*.")
+    where, names = f"`server.address`: {address}", {name.lower() for name in databases}
+    if excess := [grant for grant in grants if not _only_reads(grant, names)]:
+        raise UserError(
+            f"{where}: the account may do more than read the dump's databases ({excess[0]}); revoke that, "
+            f"and for each of them `GRANT SELECT, SHOW VIEW ON {min(names)}.*`."
+        )
     if lower_case == 0:
         raise UserError(
             f"{where}: table names are case-sensitive there; initialise the server with lower_case_table_names=1."
         )
-    missing = sorted({name.lower() for name in databases} - {name.lower() for name in present})
+    missing = sorted(names - {name.lower() for name in present})
     if missing:
-        raise UserError(f"{where}: no database {', '.join(missing)}; load the dump there first.")
+        raise UserError(
+            f"{where}: no database {', '.join(missing)}; load the dump there and grant the account `SELECT, SHOW VIEW`."
+        )
 
 
-def _granted_privileges(grants: Sequence[str]) -> set[str]:
-    """The privileges in `GRANT ... ON ... TO ...` statements; a granted role, which has no ON, counts as one."""
-    lists = (re.split(r" ON | TO ", grant.removeprefix("GRANT "), maxsplit=1)[0] for grant in grants)
-    return {privilege for listed in lists for privilege in re.sub(r"\(.*?\)", "", listed).split(", ")}
+def _only_reads(grant: str, databases: set[str]) -> bool:
+    """Whether a line of `SHOW GRANTS` allows nothing, or only to read one of `databases` or a table of it."""
+    if "WITH GRANT OPTION" in grant:
+        return False
+    if not (match := _GRANT.fullmatch(grant)):
+        return grant.startswith("GRANT USAGE ON *.* ")
+    privileges = re.sub(r" ?\(.*?\)", "", match["privileges"]).split(", ")
+    return READ_PRIVILEGES.issuperset(privileges) and match["database"].replace("\\", "").lower() in databases
 
 
 def _first_column(cursor: pymysql.cursors.Cursor, statement: str) -> list[Any]:

@@ -50,7 +50,7 @@ class DatabaseServer(contextlib.AbstractContextManager["DatabaseServer"]):
         self._lock = threading.Lock()
         self._process: ServerProcess | None = None
         self._identity = ""
-        self._pids_past_limit: set[int] = set()
+        self._sockets_past_limit: set[str] = set()
         self._copy_lock = threading.Lock()
 
     def __exit__(self, *_: object) -> None:
@@ -70,13 +70,19 @@ class DatabaseServer(contextlib.AbstractContextManager["DatabaseServer"]):
         process = self._process
         return process.pid if process and not process.has_ended() else None
 
-    def has_passed_limit(self, pid: int | None) -> bool:
-        """Whether the private server `pid` was ended because it passed its limit of memory or of temporary files."""
+    @property
+    def socket(self) -> str | None:
+        """The socket of the private server, which no server before or after it has; None if none is running."""
+        process = self._process
+        return process.directory.socket if process and not process.has_ended() else None
+
+    def has_passed_limit(self, socket: str | None) -> bool:
+        """Whether the private server at `socket` was ended because it passed its limit of memory or temporary files."""
         with self._lock:
             process = self._process
-            if process is not None and process.pid == pid and process.has_passed_limit():
+            if process is not None and process.directory.socket == socket and process.has_passed_limit():
                 self._retire(process)
-            return pid in self._pids_past_limit
+            return socket in self._sockets_past_limit
 
     @contextlib.contextmanager
     def private_copy(self) -> Iterator[DatabaseServer]:
@@ -109,12 +115,14 @@ class DatabaseServer(contextlib.AbstractContextManager["DatabaseServer"]):
             self._stop(self._process)
 
     def _connect_to_address(self, address: str, database: str) -> Connection:
-        connection = self._open(database, **external_server.connection_arguments(address))
+        endpoint = external_server.connection_arguments(address)
         try:
             with self._lock:
                 if not self._identity:
-                    external_server.check_server(connection, address, self.databases())
-                    self._identity = _query_identity(connection)
+                    with self._open("", **endpoint) as checked:
+                        external_server.check_server(checked, address, self.databases())
+                        self._identity = _query_identity(checked)
+            connection = self._open(database, **endpoint)
             with connection.cursor() as cursor:
                 for name, value in server_options.statement_limits(self.config).items():
                     cursor.execute(f"SET SESSION {name} = {value}")
@@ -161,7 +169,7 @@ class DatabaseServer(contextlib.AbstractContextManager["DatabaseServer"]):
         """Stop the current `process`; the next connection starts another one. The caller holds the lock."""
         if process.has_passed_limit():
             logger.warning("the database server has passed its limit of memory or of temporary files: it is restarted")
-            self._pids_past_limit.add(process.pid)
+            self._sockets_past_limit.add(process.directory.socket)
         process.close()
         self._process = None
 
@@ -222,4 +230,4 @@ def _query_identity(connection: Connection) -> str:
 
 
 def _socket_arguments(process: ServerProcess) -> dict[str, Any]:
-    return {"unix_socket": str(process.directory.socket), "user": server_options.ACCOUNT}
+    return {"unix_socket": process.directory.socket, "user": server_options.ACCOUNT}

@@ -36,7 +36,13 @@ OPTIONS = (
     "--temptable-max-ram=64M",
     "--auto-generate-certs=OFF",
     "--caching-sha2-password-auto-generate-rsa-keys=OFF",
+    # By default their names contain the machine's.
+    "--general-log-file=general.log",
+    "--slow-query-log-file=slow.log",
+    "--relay-log=relay",
 )
+#: The server would draw its id. Content of the file `auto.cnf` in the data directory.
+SERVER_ID = "[auto]\nserver-uuid=c0e701fe-0000-4000-8000-000000000001\n"
 #: Executed after the dump, which creates an administrator account. Only the reading account remains usable.
 #: MySQL's cost model distinguishes pages in memory from pages on disk, so that earlier statements would affect query
 #: plans and with them the order of rows. Here both have the cost of a page in memory.

@@ -42,7 +42,7 @@ class ServerDirectory:
         except OSError as error:
             base = tempfile.gettempdir()
             raise UserError(f"{base}: no directory for a server can be made ({error}); set TMPDIR elsewhere.") from None
-        self.socket = self.path / "mysqld.sock"
+        self.socket = str(self.path / "mysqld.sock")
         self.data = self.path / "data"
         self.init_file = self.path / "begin.sql"
         self.log = self.path / "log"

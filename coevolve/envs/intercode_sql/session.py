@@ -1,10 +1,13 @@
 """One agent's session on the server, in which every statement, whatever it is, ends with a result."""
 
 import contextlib
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pymysql
@@ -32,6 +35,10 @@ REFUSED = "Access denied; this statement is not for agents"
 MAX_VARIABLES = 100
 TOO_MANY_VARIABLES = f"A session may use {MAX_VARIABLES} variables"
 SERVER_ENDED = "the database server ended during an episode"
+#: What an agent reads in place of this machine's name, of the private server's directory and of a temporary file there.
+HOST, DIRECTORY, TEMPORARY_FILE = "mysql", "/var/lib/coevolve", "file"
+#: A statement without these words is not searched for the machine's name, which may be a value of the databases too.
+_ASKS_FOR_HOST = re.compile("hostname|variables", re.IGNORECASE)
 LIMIT_PASSED = "Out of resources; the server's limit of memory or of temporary files was passed"
 
 
@@ -44,15 +51,13 @@ class QueryResult:
 
 
 class _SentStatements:
-    """The statements of an episode, the variables that they name, and whether the server reads its default syntax."""
+    """The variables that the statements of an episode name, and whether the server reads its default syntax."""
 
     def __init__(self) -> None:
-        self.statements: list[str] = []
         self.variables: set[str] = set()
         self.default_syntax = True
 
     def append(self, text: str) -> None:
-        self.statements.append(text)
         self.variables |= refusals.variables(text)
         self.default_syntax = self.default_syntax and not refusals.changes_syntax(text)
 
@@ -67,8 +72,10 @@ class SqlSession:
     session continues with a new connection to the episode's database. Clocks, connection ids, named locks and the
     process list belong to the server and are visible to all sessions.
 
-    If the server passes a limit and is ended during a statement, the episode's statements are repeated on a server of
-    their own. If that passes a limit too, the result is `LIMIT_PASSED`; otherwise another session was the cause.
+    A server that passes a limit is ended and replaced. A session then repeats its statements on the next one. One whose
+    statement was in progress repeats them on a server that serves nobody else. If that passes a limit too, the result
+    is `LIMIT_PASSED`, the session continues with a new connection, and the episode's later statements are executed on
+    such servers only.
     """
 
     def __init__(self, server: DatabaseServer) -> None:
@@ -76,32 +83,34 @@ class SqlSession:
         self._limits = server.config
         self._connection: Connection | None = None
         self._database = ""
-        self._pid: int | None = None
+        self._socket: str | None = None
         self._sent = _SentStatements()
+        #: The statements that made the state of the connection.
+        self._statements: list[str] = []
+        self._greedy = False
 
     def use(self, database: str) -> None:
         """Open a new connection to `database`; raises `EnvError` without a server, `UserError` if it is unknown."""
-        self.close()
-        self._sent = _SentStatements()
+        self._sent, self._greedy = _SentStatements(), False
         self._database = database
-        self._connection = self._connect()
-        self._pid = self._server.pid
+        self._begin()
 
     def execute(self, statement: str) -> QueryResult:
         """Result of `statement`; raises `EnvError` if the server has ended, after which `use` connects to the next."""
         text = statement.encode("utf-8", "replace").decode()
         if refusal := self._refusal(text):
             return QueryResult(None, refusal)
-        if self._pid != self._server.pid:
-            raise EnvError(SERVER_ENDED)
         self._sent.append(text)
+        if self._greedy:
+            return self._result_alone(text)
         try:
+            if self._socket != self._server.socket:
+                self._restore()
             return self._result(text)
         except EnvError:
-            if not (self._server.has_passed_limit(self._pid) and self._passes_limit_alone()):
+            if not self._server.has_passed_limit(self._socket):
                 raise
-            self.use(self._database)
-            return QueryResult(None, LIMIT_PASSED)
+            return self._result_alone(text)
 
     def close(self) -> None:
         """End the connection; calling it again has no effect."""
@@ -121,16 +130,44 @@ class SqlSession:
         # Another session may have interrupted the first attempt. A repetition is safe because nothing can be changed.
         return self._attempt(text) or self._attempt(text) or QueryResult(None, INTERRUPTED)
 
-    def _passes_limit_alone(self) -> bool:
-        """Whether the episode's statements make a server that serves nobody else pass a limit."""
+    def _result_alone(self, text: str) -> QueryResult:
+        """Result of `text` after the connection's statements on a server that serves nobody else."""
         with self._server.private_copy() as server, contextlib.closing(SqlSession(server)) as session:
-            session.use(self._database)
+            session._database = self._database
             try:
-                for text in self._sent.statements:
-                    session._result(text)
+                session._begin(self._statements)
+                result = session._result(text)
             except EnvError:
-                return server.has_passed_limit(session._pid)
-        return False
+                if not server.has_passed_limit(session._socket):
+                    raise
+                self._greedy, self._statements = True, []
+                return QueryResult(None, LIMIT_PASSED)
+            self._statements = session._statements
+            return result
+
+    def _restore(self) -> None:
+        """Repeat the connection's statements on the server that replaced one that passed its limit."""
+        if not self._server.has_passed_limit(self._socket):
+            raise EnvError(SERVER_ENDED)
+        statements = self._statements
+        try:
+            self._begin(statements)
+        except EnvError:
+            self._statements = statements
+            raise
+
+    def _begin(self, statements: Sequence[str] = ()) -> None:
+        """Open another connection to the server that runs now, and execute `statements`."""
+        self.close()
+        self._connection = self._connect()
+        self._socket = self._socket_of(self._connection)
+        self._statements = []
+        for text in statements:
+            self._result(text)
+
+    def _socket_of(self, connection: Connection) -> str | None:
+        """The socket of a private server; None for a server at an address."""
+        return str(connection.unix_socket) if self._server.config.address is None else None
 
     def _connect(self) -> Connection:
         connection = self._server.connect(self._database)
@@ -139,8 +176,10 @@ class SqlSession:
 
     def _reconnect(self) -> Connection:
         """Another connection to the server process on which this episode began."""
+        if self._server.socket != self._socket:
+            raise EnvError(SERVER_ENDED)
         connection = self._connect()
-        if self._server.pid != self._pid:
+        if self._socket_of(connection) != self._socket:
             connection.close()
             raise EnvError(SERVER_ENDED)
         return connection
@@ -151,13 +190,14 @@ class SqlSession:
         cursor = connection.cursor(SSCursor)
         try:
             cursor.execute(text)
-            return QueryResult(self._fetch_rows(connection, cursor) if cursor.description else None)
+            rows = self._fetch_rows(connection, cursor) if cursor.description else None
+            result = QueryResult(rows and self._reproducible_rows(text, rows))
         except pymysql.MySQLError as error:
-            if connection.open and error.args[0] not in INTERRUPTION_ERRORS:
-                # After a change of the character set of results, a server's message is empty.
-                return QueryResult(None, error.args[-1] or NOT_UTF8)
-            self._abandon(connection)
-            return QueryResult(None, TIMED_OUT) if isinstance(error.__context__, TimeoutError) else None
+            if not connection.open or error.args[0] in INTERRUPTION_ERRORS:
+                self._abandon(connection)
+                return QueryResult(None, TIMED_OUT) if isinstance(error.__context__, TimeoutError) else None
+            # After a change of the character set of results, a server's message is empty.
+            result = QueryResult(None, self._reproducible(error.args[-1]) or NOT_UTF8)
         except TimeoutError:
             self._abandon(connection)
             return QueryResult(None, TIMED_OUT)
@@ -165,6 +205,9 @@ class SqlSession:
             # The agent has changed the character set of results.
             self._abandon(connection)
             return QueryResult(None, NOT_UTF8)
+        if self._connection is connection:
+            self._statements.append(text)
+        return result
 
     def _fetch_rows(self, connection: Connection, cursor: SSCursor) -> list[tuple[Any, ...]]:
         rows, length = list[tuple[Any, ...]](), 0
@@ -179,6 +222,30 @@ class SqlSession:
             length += 8 * len(row) + sum(len(cell) for cell in row if isinstance(cell, str | bytes))
         return rows
 
+    def _reproducible_rows(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Rows in which a private server's directory and this machine's name are constants."""
+        host = gethostname() if _ASKS_FOR_HOST.search(statement) else None
+        directory = self._directory
+
+        def reproducible(cell: Any) -> Any:
+            if not isinstance(cell, str):
+                return cell
+            return HOST if cell == host else self._reproducible(cell) if directory in cell else cell
+
+        return [tuple(map(reproducible, row)) for row in rows] if directory else rows
+
+    def _reproducible(self, text: str) -> str:
+        """`text` with constants for the private server's directory and for the names of temporary files in it."""
+        if not self._directory:
+            return text
+        text = re.sub(rf"({re.escape(self._directory)}/[^'\s]*te?mp/)[^'\s]+", rf"\g<1>{TEMPORARY_FILE}", text)
+        return text.replace(self._directory, DIRECTORY)
+
+    @property
+    def _directory(self) -> str:
+        """The private server's directory; empty for a server at an address."""
+        return str(Path(self._socket).parent) if self._socket else ""
+
     def _abandon(self, connection: Connection) -> None:
         """Close `connection` without reading the remaining rows, and kill its statement on the server."""
         if connection._result is not None:  # type: ignore[attr-defined]
@@ -189,6 +256,7 @@ class SqlSession:
         with contextlib.closing(self._reconnect()) as other, contextlib.suppress(pymysql.MySQLError):
             # Fails if the connection has ended already.
             other.query(f"KILL {connection.thread_id()}")  # type: ignore[no-untyped-call]
+        self._statements = []
 
 
 def _valid(convert: Callable[[str], object], kind: type) -> Callable[[str], Any]:

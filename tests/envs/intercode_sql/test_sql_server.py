@@ -12,6 +12,7 @@ from envs.intercode_sql.sections import folder
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import data_directory, server_options
+from coevolve.envs.intercode_sql import dump as dumps
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.server_process import ServerDirectory, ServerProcess
 from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, find_server_program
@@ -138,24 +139,33 @@ def test_two_servers_are_independent_and_a_new_one_is_soon_ready(own_server, ser
         assert cursor.execute("SELECT 1") == 1
 
 
+READERS = ("'reader'@'localhost'", "'remote'@'127.0.0.1'")
+#: What an account may do, and words of the error.
+UNSUITABLE = {
+    "writer": ("SELECT, INSERT ON world_1.* TO @@", r"more than read .*INSERT ON `world_1`.*SHOW VIEW ON battle_death"),
+    "wide": ("SELECT, SHOW VIEW ON *.* TO @@", r"more than read .*SELECT, SHOW VIEW ON \*\.\*"),
+    "curious": ("SELECT (user) ON mysql.user TO @@", r"more than read .*ON `mysql`\.`user`"),
+    "generous": ("SELECT ON world_1.* TO @@ WITH GRANT OPTION", "more than read .*GRANT OPTION"),
+    "narrow": ("SELECT ON world_1.* TO @@", "no database battle_death, car_1"),
+}
+
+
 @pytest.fixture(scope="module")
 def addresses(dump):
-    """Addresses of a server that was not started by `DatabaseServer`, by account: reader, remote, writer, narrow."""
+    """Addresses by account of a server that was not started by `DatabaseServer`."""
     program, directory = find_server_program(DEFAULT_CONFIG), ServerDirectory()
     data_directory.DataDirectoryTemplate(program, dump).copy(directory.data)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    statements = (
-        f"CREATE USER 'reader'@'localhost' IDENTIFIED BY '{PASSWORD}'",
-        "GRANT SELECT, SHOW VIEW ON *.* TO 'reader'@'localhost'",
-        "CREATE USER 'remote'@'127.0.0.1'",
-        "GRANT SELECT ON *.* TO 'remote'@'127.0.0.1'",
-        "CREATE USER 'writer'@'localhost'",
-        "GRANT SELECT, INSERT ON world_1.* TO 'writer'@'localhost'",
-        "CREATE USER 'narrow'@'localhost'",
-        "GRANT SELECT ON world_1.* TO 'narrow'@'localhost'",
-    )
+    statements = [f"CREATE USER 'reader'@'localhost' IDENTIFIED BY '{PASSWORD}'", "CREATE USER 'remote'@'127.0.0.1'"]
+    for database in dumps.databases(dump):
+        statements += [f"GRANT SELECT, SHOW VIEW ON {database}.* TO {account}" for account in READERS]
+    for user, granted in UNSUITABLE.items():
+        statements += [
+            f"CREATE USER '{user}'@'localhost'",
+            f"GRANT {granted[0]}".replace("@@", f"'{user}'@'localhost'"),
+        ]
     directory.init_file.write_text("".join(f"{statement};\n" for statement in statements), encoding="utf-8")
     directory.init_file.chmod(0o644)
     options = (
@@ -166,8 +176,9 @@ def addresses(dump):
     )
     process = ServerProcess(server_options.server_command(program, directory, directory.data, *options), directory)
     data_directory.wait_until_ready(process, server_options.ACCOUNT).close()
-    users = ("reader", "writer", "narrow")
-    yield {user: f"{user}@{directory.socket}" for user in users} | {"remote": f"remote@127.0.0.1:{port}"}
+    yield {user: f"{user}@{directory.socket}" for user in ("reader", *UNSUITABLE)} | {
+        "remote": f"remote@127.0.0.1:{port}"
+    }
     process.close()
 
 
@@ -179,13 +190,11 @@ def test_a_server_at_an_address_is_used(user, addresses, server, own_server, mon
     assert (given.pid, given.identity) == (None, server.identity)
 
 
-@pytest.mark.parametrize(
-    ("user", "words"), [("writer", r"may change data \(INSERT\)"), ("narrow", "no database battle_death, car_1")]
-)
-def test_an_unsuitable_server_at_an_address_is_refused(user, words, addresses, own_server):
+@pytest.mark.parametrize("user", UNSUITABLE)
+def test_an_unsuitable_server_at_an_address_is_refused(user, addresses, own_server):
     given = own_server(address=addresses[user])
     for _ in range(2):
-        with pytest.raises(UserError, match=words):
+        with pytest.raises(UserError, match=UNSUITABLE[user][1]):
             given.connect("world_1")
 
 
