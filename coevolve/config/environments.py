@@ -67,8 +67,10 @@ class EnvSection(Strict):
     """The keys that every environment's section has.
 
     `kind` names the package, `label` stands in tables, `splits` are the evaluation splits. `workers`
-    environments are open, in `processes` worker processes (0: in the job's own process); the episodes in flight are at
-    most as many, and fewer if the engine's cache holds fewer. Both change no result and are excluded from digests.
+    environments are open, in `processes` worker processes (0: in the job's own process, or in one for a package that is
+    not of the kit); the episodes in flight are at most as many, and fewer if the engine's cache holds fewer. A worker
+    process is killed and replaced when a call takes longer than `step_seconds`, and its episodes are restarted. The
+    three change no result and are excluded from digests.
     """
 
     #: What the licence of tasks and texts covers and does not, a sentence; and its identifier on the Hugging Face hub.
@@ -80,6 +82,7 @@ class EnvSection(Strict):
     splits: Sequence[str]
     workers: Positive = Field(exclude=True)
     processes: Annotated[int, Field(ge=0)] = Field(0, exclude=True)
+    step_seconds: Rate = Field(600.0, exclude=True)
     expected: Expected | None = None
 
     @field_validator("splits")

@@ -58,8 +58,10 @@ class Setup:
 class Env(Interface):
     """One episode at a time, history-free: the same task gives the same text after any other episode.
 
-    `start` and `step` raise `EnvError` only for a failure of the environment itself. A bad action (None: the
-    policy's text held no action) leads to an observation. After an `EnvError`, `start` must work again.
+    An action of more than 16,384 characters is not executed but answered by an observation; an attribute
+    `action_limit` of the class sets another limit. `start` and `step` raise `EnvError` only for a failure of the
+    environment itself. A bad action (None: the policy's text held no action) leads to an observation. After an
+    `EnvError`, `start` must work again.
     """
 
     @property

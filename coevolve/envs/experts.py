@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, field_validator
 from coevolve.chat.prompts import prompt_messages
 from coevolve.config.names import Protocol
 from coevolve.envs.base import Env, StepResult
+from coevolve.envs.checked import CheckedEnv
 from coevolve.errors import UserError
 from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
@@ -56,6 +57,7 @@ def fixed_script(texts: Sequence[str]) -> ScriptedExpert:
 
 def play_expert(env: Env, task: Task, script: ScriptedExpert, instruction: str, protocol: Protocol) -> Trajectory:
     """The episode of a scripted expert; it ends with the task, the script or the step limit, whichever is first."""
+    env = CheckedEnv(env)
     start = env.start(task)
     texts, turns, result = script(start), list[Turn](), StepResult(start, reward=0.0, score=0.0, done=False)
     with contextlib.suppress(StopIteration):

@@ -20,8 +20,10 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
+from coevolve.config.kinds import distributions
 from coevolve.envs import worker_process
 from coevolve.envs.base import Env, EnvError, Setup, StepResult
+from coevolve.envs.checked import CheckedEnv
 from coevolve.envs.registry import domain
 from coevolve.errors import UserError
 from coevolve.records.episodes import Task
@@ -32,27 +34,36 @@ END_TIMEOUT_S = 30.0
 
 
 def environments(setup: Setup, n: int) -> AbstractContextManager[Sequence[Env]]:
-    """`n` environments of a suite, in as many worker processes as its section configures, all with the same code."""
+    """`n` checked environments of a suite, in as many worker processes as its section configures, all of the same code.
+
+    An environment of another distribution has at least one process, which can be killed when a step does not end.
+    """
     opened = functools.partial(domain(setup.config).pool, setup)
     module = opened.func.__module__
     code = code_digest.code_digest(module)
-    return pool(functools.partial(_same_code, opened, module, code), n, setup.config.processes)
-
-
-def _same_code(opened: worker_process.Pool, module: str, code: str, n: int) -> AbstractContextManager[Sequence[Env]]:
-    """`n` environments; raises `UserError` if the code that this process has loaded has another digest."""
-    if code_digest.code_digest(module) != code:
-        raise UserError(f"the code of {module} changed while the job ran; run the same command again.")
-    return opened(n)
+    processes = setup.config.processes or int(bool(distributions([setup.config.kind])))
+    return pool(functools.partial(_same_code, opened, module, code), n, processes, setup.config.step_seconds)
 
 
 @contextlib.contextmanager
-def pool(opened: worker_process.Pool, n: int, processes: int) -> Iterator[Sequence[Env]]:
+def _same_code(opened: worker_process.Pool, module: str, code: str, n: int) -> Iterator[Sequence[Env]]:
+    """`n` checked environments; raises `UserError` if the code that this process has loaded has another digest."""
+    if code_digest.code_digest(module) != code:
+        raise UserError(f"the code of {module} changed while the job ran; run the same command again.")
+    with opened(n) as envs:
+        yield [CheckedEnv(env) for env in envs]
+
+
+@contextlib.contextmanager
+def pool(
+    opened: worker_process.Pool, n: int, processes: int, step_seconds: float | None = None
+) -> Iterator[Sequence[Env]]:
     """`n` environments that the picklable `opened` opens, divided among `processes` (0: all in this process).
 
-    The worker processes end with the block, and whenever this process ends. If one ends early, or cannot open its
-    environments, its running episodes raise `EnvError`, and the next `start` uses a new worker process. `UserError` and
-    `EnvError` are passed on; any other error is raised as a `RuntimeError` with its traceback.
+    The worker processes end with the block, and whenever this process ends. A worker process in which a call takes
+    longer than `step_seconds` is killed. If one ends early, or cannot open its environments, its running episodes raise
+    `EnvError`, and the next `start` uses a new worker process. `UserError` and `EnvError` are passed on; any other
+    error is raised as a `RuntimeError` with its traceback.
     """
     if not processes:
         with opened(n) as envs:
@@ -63,37 +74,45 @@ def pool(opened: worker_process.Pool, n: int, processes: int) -> Iterator[Sequen
     with contextlib.ExitStack() as stack:
         shares = [homes.count(home) for home in range(len(set(homes)))]
         workers = [stack.enter_context(contextlib.closing(Worker(opened, share))) for share in shares]
-        yield [RemoteEnv(workers[home], homes[:i].count(home)) for i, home in enumerate(homes)]
+        yield [RemoteEnv(workers[home], homes[:i].count(home), step_seconds) for i, home in enumerate(homes)]
 
 
 class RemoteEnv:
     """An environment in a worker process. Implements `coevolve.envs.base.Env`; any call may raise `EnvError`."""
 
-    def __init__(self, worker: Worker, number: int) -> None:
-        self._worker, self._number, self._process = worker, number, worker.living()
-        self.identity: str = self._process.call(number, "identity")
+    def __init__(self, worker: Worker, number: int, step_seconds: float | None) -> None:
+        self._worker, self._number, self._seconds = worker, number, step_seconds
+        self._connect()
 
     def parse(self, text: str) -> str | None:
         """The action in a policy's text; None if there is none."""
-        return cast("str | None", self._process.call(self._number, "parse", (text,)))
+        return cast("str | None", self._call("parse", text))
 
     def start(self, task: Task) -> str:
         """Starts `task`, in a new process if the last one has ended."""
-        self._process = self._worker.living()
-        return cast(str, self._process.call(self._number, "start", (task,)))
+        self._connect()
+        return cast(str, self._call("start", task))
 
     def step(self, action: str | None) -> StepResult:
         """Executes `action` in the running episode."""
-        return cast(StepResult, self._process.call(self._number, "step", (action,)))
+        return cast(StepResult, self._call("step", action))
 
     def step_limit(self, task: Task) -> int:
         """The maximum number of steps in an episode of `task`."""
-        return cast(int, self._process.call(self._number, "step_limit", (task,)))
+        return cast(int, self._call("step_limit", task))
 
     def close(self) -> None:
         """Closes the environment; the worker process ends with the pool."""
         with contextlib.suppress(EnvError):
-            self._process.call(self._number, "close", ())
+            self._call("close")
+
+    def _connect(self) -> None:
+        """Waits until the environment is open in the running process, or in a new one if that has ended."""
+        self._process = self._worker.living()
+        self.identity: str = self._process.call(self._number, "identity")
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        return self._process.call(self._number, name, arguments, self._seconds)
 
 
 class Worker:
@@ -137,15 +156,23 @@ class WorkerProcess:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._link.send_bytes(greeting)
 
-    def call(self, env: int, name: str, arguments: Sequence[Any] | None = None) -> Any:
-        """An attribute of an environment, or a method's result or exception; an `EnvError` where the process ends."""
+    def call(self, env: int, name: str, arguments: Sequence[Any] | None = None, seconds: float | None = None) -> Any:
+        """An attribute of an environment, or a method's result or exception; an `EnvError` where the process ends.
+
+        It is killed if there is no answer within `seconds`.
+        """
         answer: Future[Any] = Future()
         with self._sending:
             if self.ended:
                 raise self._loss()
             self._waiting[number := next(self._numbers)] = answer
             self._send((number, env, name, arguments))
-        return answer.result()
+        try:
+            return answer.result(seconds)
+        except TimeoutError:
+            self._process.kill()
+            self._reader.join()
+            raise EnvError(f"`{name}` took longer than `step_seconds: {seconds:g}`; its process was killed") from None
 
     def end(self) -> None:
         """Requests the end of the process and waits for it; kills a process that does not answer."""

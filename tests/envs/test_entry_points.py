@@ -106,3 +106,57 @@ def test_a_package_that_cannot_be_used_is_named_and_hinders_no_other(root, tmp_p
     assert sciworld == "coevolve.envs.sciworld.config"
     fix = f"correct the package or remove it (`pip uninstall {', '.join(points)}`)."
     assert used == (f"environment `{kind}`: {fault}; {fix}" if fault else "game.config")
+
+
+GAME = """
+import contextlib, os, sys, time
+from coevolve.envs.base import StepResult
+
+class Game:
+    identity = "Game 1"
+    def parse(self, text): return text
+    def start(self, task): return str(os.getpid())
+    def step_limit(self, task): return 3
+    def close(self): pass
+    def step(self, action):
+        if action == "exit":
+            os._exit(0)
+        if action == "sleep":
+            time.sleep(3600)
+        return StepResult("", reward=int("one"), score=0.0, done=True)
+
+@contextlib.contextmanager
+def pool(setup, n):
+    yield [Game() for _ in range(n)]
+"""
+PLAY = """
+import os, sys
+from coevolve.config.kinds import section_class
+from coevolve.envs.base import EnvError, Setup
+from coevolve.envs.workers import environments
+from coevolve.errors import UserError
+from coevolve.records.episodes import Task
+keys = {"kind": "guess", "label": "Guess", "splits": ["test"], "workers": 1, "size": 1, "step_seconds": 1.0}
+setup = Setup(section_class("guess").model_validate(keys), "envs.guess", "fixed", None)
+with environments(setup, 1) as (env,):
+    for action in ("exit", "sleep", "look"):
+        print(env.start(Task(env="guess", task_id="guess/1", split="test")) != str(os.getpid()))
+        try:
+            env.step(action)
+        except (EnvError, UserError) as error:
+            print(type(error).__name__, error)
+"""
+
+
+def test_what_a_package_does_ends_no_job_without_a_sentence(root, tmp_path):
+    install(tmp_path, "first", {"guess": "game"})
+    write(tmp_path / "game", {"__init__.py": "", "config.py": SECTION, "domain.py": GAME})
+    there, ended, *others, failed = python(root, tmp_path, PLAY)
+    assert there == "True" and ended.startswith("EnvError process") and ended.endswith("has ended")
+    assert others == ["True", "EnvError `step` took longer than `step_seconds: 1`; its process was killed", "True"]
+    (number,) = (number for number, line in enumerate(GAME.splitlines(), 1) if 'int("one")' in line)
+    place = f"{tmp_path}/game/domain.py:{number}"
+    assert failed == (
+        "UserError environment `guess`, task `guess/1`: `step` failed with ValueError: invalid literal for int() with "
+        f"base 10: 'one' ({place}); correct the environment."
+    )

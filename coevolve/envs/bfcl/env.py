@@ -54,6 +54,9 @@ class Bfcl:
     earns a reward in an open task, which has no gold calls.
     """
 
+    #: A message of several calls, each of which has its own limit.
+    action_limit = 8 * calls.MAX_CHARACTERS
+
     def __init__(self, config: BfclConfig, action_label: ActionLabel = "first") -> None:
         self._config, self._rules, self._action_label = config, config.rules, action_label
         rules = ", ".join((config.rules.calls, config.rules.malformed, config.rules.empty_turns, config.rules.reward))

@@ -10,7 +10,7 @@ from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries
 from coevolve.envs.intercode_sql.reward import is_exact, reward
 from coevolve.envs.intercode_sql.server import DatabaseServer
-from coevolve.envs.intercode_sql.session import QueryResult, SqlSession
+from coevolve.envs.intercode_sql.session import MAX_STATEMENT_LENGTH, QueryResult, SqlSession
 from coevolve.envs.intercode_sql.tasks import SqlItem, item_of
 from coevolve.records.episodes import Task
 
@@ -34,6 +34,9 @@ class InterCodeSql:
     and a statement without a result set is answered by `NOT_UNDERSTOOD` (quirk 9). With "exact", the
     whole action must be `submit`, all lines are executed, and such a statement is answered by `NO_ROWS`.
     """
+
+    #: A statement, which has its own limit, and the text around it.
+    action_limit = 2 * MAX_STATEMENT_LENGTH
 
     def __init__(
         self,
