@@ -15,13 +15,16 @@ from coevolve.records.base import Record
 from coevolve.records.episodes import PolicyRef
 from coevolve.storage.policy_dir import REF_NAME, read_ref
 
+#: No context is as long: an endpoint that counts more does not answer with a chat completion.
+MAX_TOKENS = 10**9
+
 
 class Usage(Record):
     """Tokens of one response as the endpoint counts them, both 0 if it does not; `key` identifies the episode."""
 
     key: str
-    prompt_tokens: int = Field(strict=True, ge=0)
-    completion_tokens: int = Field(strict=True, ge=0)
+    prompt_tokens: int = Field(strict=True, ge=0, le=MAX_TOKENS)
+    completion_tokens: int = Field(strict=True, ge=0, le=MAX_TOKENS)
 
 
 def endpoint_ref(model: str) -> PolicyRef:

@@ -66,9 +66,11 @@ def read_response(response: ChatCompletion, key: str) -> tuple[Completion, Usage
 
 
 def _text(content: Any) -> str:
-    """The text of a message, whose content is a list of parts at some servers."""
+    """The text of a message without the API key; its content is a list of parts at some servers."""
     text = "".join(part["text"] for part in content) if isinstance(content, list) else content
-    return without_surrogates("" if text is None else text).strip()
+    action = without_surrogates("" if text is None else text).strip()
+    # A short key is no secret, and may be a word of the answer.
+    return _without_key(action) if len(_api_key()) >= SECRET_LENGTH else action
 
 
 def player(folder: Path | None, settings: EngineSettings) -> tuple[OpenAIPolicy, int]:
@@ -91,6 +93,8 @@ class OpenAIPolicy(ContinuousPolicy):
     def __init__(self, endpoint: EndpointConfig, *, context: int, journal: Journal[Usage]) -> None:
         import openai
 
+        from coevolve.policies.bounded_client import BoundedClient
+
         self._endpoint, self._context = endpoint, context
         self._threads = ThreadPoolExecutor(max_workers=endpoint.concurrency)
         self._requests: dict[str, Future[Completion]] = {}
@@ -100,6 +104,7 @@ class OpenAIPolicy(ContinuousPolicy):
             base_url=base_url(),
             timeout=endpoint.timeout_seconds,
             max_retries=endpoint.retries,
+            http_client=BoundedClient(endpoint.timeout_seconds),
         )
 
     @property

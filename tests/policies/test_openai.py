@@ -1,7 +1,11 @@
 """The policy behind an endpoint, against a server on a real socket with policies of the kit."""
 
+import contextlib
+import gzip
+import json
 import time
 import traceback
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -185,7 +189,7 @@ def choice(**changes):
         choice(message={"role": "assistant", "content": 7}),
         choice(message={"role": "assistant", "content": ["Action: wait"]}),
         *(answering(usage=usage) for usage in ("many", {})),
-        *(answering(usage={"prompt_tokens": tokens, "completion_tokens": 2}) for tokens in ("3", -3)),
+        *(answering(usage={"prompt_tokens": tokens, "completion_tokens": 2}) for tokens in ("3", -3, 10**400)),
         *(sending(content) for content in ([], "null", "", "[" * 100_000, "\xff{")),
     ],
 )
@@ -200,6 +204,74 @@ def test_a_malformed_completion_is_retried_and_then_a_sentence(server, journal, 
         connect(journal).complete([conversation()], SAMPLING)
     assert len(server.bodies) == 5
     assert len(journal.records) == 1
+
+
+def trickling(text, *, head=b""):
+    """A fault: an answer of one byte every 50 ms, faster than the time-out of a byte, after `head` at once."""
+
+    def trickle(chat):
+        chat.wfile.write(head)
+        with contextlib.suppress(OSError):  # the client has closed the connection
+            for letter in text:
+                chat.wfile.write(bytes([letter]))
+                time.sleep(0.05)
+        return closing(chat)
+
+    return trickle
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+
+
+SLOW = b"HTTP/1.1 200 OK\r\nX-Slow: " + b"x" * 400 + b"\r\nContent-Length: 2\r\n\r\n[]"
+
+
+@pytest.mark.parametrize("fault", [trickling(b" " * 400, head=HEAD), trickling(SLOW)], ids=["body", "header"])
+def test_a_response_has_one_time_out_as_a_whole(server, journal, fault):
+    """The last byte would come after 20 s, and no two are 1 s apart."""
+    server.faults.append(fault)
+    (completion,) = connect(journal, timeout_seconds=1.0).complete([conversation()], SAMPLING)
+    assert completion.text == "Action: go right"
+    server.faults.extend([fault] * 2)
+    with pytest.raises(UserError, match="no response after 1 retries"):
+        connect(journal, timeout_seconds=1.0, retries=1).complete([conversation()], SAMPLING)
+
+
+def flooding(chat):
+    """A fault: an answer, then blanks without end."""
+    chat.wfile.write(HEAD + json.dumps(GOOD).encode())
+    with contextlib.suppress(OSError):
+        while True:
+            chat.wfile.write(b" " * (1 << 20))
+            chat.server.flooded += 1
+    return closing(chat)
+
+
+def test_a_body_is_read_up_to_a_bound(server, journal):
+    """Compressed blanks are counted as what they are; the body of a redirection is not read."""
+    server.flooded = 0
+    server.faults.append(flooding)
+    assert connect(journal).complete([conversation()], SAMPLING)[0].text == "Action: wait"
+    while server.inside:
+        time.sleep(0.01)
+    assert 16 <= server.flooded < 64  # and what the sockets hold
+    blanks = gzip.compress(b"{" + b" " * (1 << 28))
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(blanks)
+    server.faults.append(lambda chat: chat.wfile.write(head + blanks) and closing(chat))
+    tracemalloc.start()
+    assert connect(journal).complete([conversation()], SAMPLING)[0].text == "Action: go right"
+    assert tracemalloc.get_traced_memory()[1] < 200e6
+    tracemalloc.stop()
+    location = b"HTTP/1.1 308 Moved\r\nLocation: /v1/chat/completions\r\n\r\n"
+    server.faults.append(trickling(b" " * 400, head=location))
+    bodies = len(server.bodies)
+    assert connect(journal, retries=0).complete([conversation()], SAMPLING)[0].text == "Action: go right"
+    assert len(server.bodies) == bodies + 2
+
+
+def test_an_answer_that_repeats_the_key_is_recorded_without_it(server, journal):
+    server.faults.append(choice(message={"role": "assistant", "content": f"Action: say {KEY}!"}))
+    assert connect(journal).complete([conversation()], SAMPLING)[0].text == "Action: say ***!"
 
 
 def test_a_completion_without_text_or_usage_is_an_empty_turn(server, journal):
