@@ -6,6 +6,7 @@ import queue
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import SupportsIndex
 
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.restriction import as_dict, digest
@@ -14,7 +15,7 @@ from coevolve.dag.plan import Plan
 from coevolve.envs.base import Env, EnvError, Setup
 from coevolve.envs.registry import domain
 from coevolve.envs.workers import environments
-from coevolve.errors import UserError, suggestion
+from coevolve.errors import UserError, brief, suggestion
 from coevolve.records.episodes import Task
 from coevolve.run import in_process
 from coevolve.shipped import shipped_file
@@ -45,8 +46,8 @@ class SessionStep:
 
 def tasks_of(tasks: Mapping[str, Sequence[Task]], split: str) -> Sequence[Task]:
     """The tasks of a split; raises `UserError` for an unknown one."""
-    if split not in tasks:
-        hint = suggestion(split, tasks) or f"; it has {', '.join(tasks)}."
+    if not isinstance(split, str) or split not in tasks:
+        hint = suggestion(str(split), tasks) or f"; it has {', '.join(tasks)}."
         raise UserError(f"no split `{split}`{hint}")
     return tasks[split]
 
@@ -66,8 +67,8 @@ class Session:
         for an unknown split or index.
         """
         tasks = tasks_of(self.tasks, split)
-        if not 0 <= index < len(tasks):
-            raise UserError(f"split `{split}` has the tasks 0 to {len(tasks) - 1}, not {index}.")
+        if not isinstance(index, SupportsIndex) or isinstance(index, bool) or index not in range(len(tasks)):
+            raise UserError(f"split `{split}` has the tasks 0 to {len(tasks) - 1}, not {brief(repr(index))}.")
         self.task, self.turns, self.total = tasks[index], 0, 0.0
         for attempt in range(1, RETRIES + 1):
             try:
@@ -95,14 +96,17 @@ class SessionPool:
     """Sessions for several episodes at once; `acquire` waits for a free one. `identity` is that of the environments."""
 
     def __init__(self, envs: Sequence[Env], tasks: Mapping[str, Sequence[Task]]) -> None:
-        self.tasks, self.identity = tasks, envs[0].identity
+        self.tasks, self.identity, self.size = tasks, envs[0].identity, len(envs)
         self._free: queue.SimpleQueue[Session] = queue.SimpleQueue()
         for env in envs:
             self._free.put(Session(env, tasks))
 
-    def acquire(self) -> Session:
-        """A session that nobody else has."""
-        return self._free.get()
+    def acquire(self, seconds: float | None = None) -> Session:
+        """A session that nobody else has; raises `EnvError` if there is none within `seconds`."""
+        try:
+            return self._free.get(timeout=seconds)
+        except queue.Empty:
+            raise EnvError(f"all {self.size} sessions are in use; try again later") from None
 
     def release(self, session: Session) -> None:
         """Gives a session back."""

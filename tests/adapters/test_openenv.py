@@ -8,6 +8,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from adapters.played_sessions import ENVS, expert_scripts, lay_out
@@ -33,12 +34,12 @@ def refusal_of(url, path, question):
 
 
 @contextlib.contextmanager
-def serving(python, root, env):
+def serving(python, root, env, *options):
     """The address of a server of `env`, in the current folder."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [python.path, "-m", "coevolve.adapters.openenv_server", "--port", str(port)]
+    command = [python.path, "-m", "coevolve.adapters.openenv_server", "--port", str(port), *options]
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(root), "COEVOLVE_ENV": env})
     url = f"http://127.0.0.1:{port}"
     try:
@@ -94,3 +95,46 @@ def test_episodes_side_by_side_equal_direct_play(env, root, tmp_path, monkeypatc
         assert (metadata["name"], metadata["version"]) == (env, coevolve.__version__)
         assert metadata["description"] == pool.identity
         assert first == pool.acquire().reset("train", 0)
+
+
+def answers_of(url, path, question):
+    """The status of an answer, and its sentence if it is a refusal."""
+    try:
+        return 200, ask(url, path, question)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)["detail"]
+
+
+def test_bad_requests_and_a_held_session_are_answered_with_a_sentence(
+    root, tmp_path, monkeypatch, upstream, other_environment
+):
+    lay_out(root, tmp_path, upstream)
+    monkeypatch.chdir(tmp_path)
+    python = other_environment("openenv", "bfcl")
+    with serving(python, root, "webshop-small", "--sessions", "1", "--idle-seconds", "15") as url:
+        turn = {"action": {"text": "Action: search[cup]"}}
+        status, sentence = answers_of(url, "/step", turn)
+        assert status == 400 and sentence.startswith("no episode is running; call reset first")
+        for index in ("0", None, [0], {}, True, 1.0, -1, 10**30):
+            status, sentence = answers_of(url, "/reset", {"index": index})
+            assert status == 400 and "split `train` has the tasks 0 to" in sentence
+        for split in ("trian", None, ["train"], 7, True):
+            status, sentence = answers_of(url, "/reset", {"split": split, "index": 0})
+            assert status == 400 and sentence.startswith("no split `")
+        command, variables = (
+            [python.path, root / "tests/adapters/openenv_held.py", url],
+            {**os.environ, "PYTHONPATH": str(root)},
+        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, env=variables, **pipes) as holder:
+            assert "no episode is running" in holder.stdout.readline()
+            assert holder.stdout.readline() == "held\n"
+            busy = (503, "all 1 sessions are in use; try again later")
+            with ThreadPoolExecutor(60) as threads:
+                statuses = set(threads.map(lambda _: answers_of(url, "/reset", {}), range(60)))
+            assert statuses == {busy}
+            while answers_of(url, "/reset", {})[0] != 200:  # at last the test's time limit
+                time.sleep(0.2)
+            holder.stdin.write("step\n")
+            holder.stdin.flush()
+            assert "not used for a long time" in holder.stdout.read()

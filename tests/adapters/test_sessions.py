@@ -8,6 +8,7 @@ from coevolve.adapters.sessions import RETRIES, Session, SessionPool
 from coevolve.chat.prompts import write_action
 from coevolve.envs.base import EnvError
 from coevolve.envs.workers import pool
+from coevolve.errors import UserError
 
 
 def test_the_rewards_of_an_episode_sum_to_its_reward():
@@ -62,3 +63,18 @@ def test_an_episode_is_lost_with_its_process_and_the_next_one_starts():
             session.step(write_action("jump"))
         session.reset("train", 0)
         assert sum(session.step(text).reward for text in gold(0)) == 1.0
+
+
+@pytest.mark.parametrize(("split", "index"), [("train", i) for i in (True, "0", None, 0.0, -1, [0])] + [(["train"], 0)])
+def test_a_task_that_none_has_is_the_users_error(split, index):
+    session = Session(KeyDoor(), {"train": [task(0), task(1)]})
+    with pytest.raises(UserError, match=r"^(split `train` has the tasks 0 to 1, not |no split `\['train'\]`)"):
+        session.reset(split, index)
+    assert session.task is None
+
+
+def test_who_waits_for_a_session_gets_an_error_in_time():
+    pool = SessionPool([KeyDoor()], {"train": [task(0)]})
+    pool.acquire()
+    with pytest.raises(EnvError, match="all 1 sessions are in use; try again later"):
+        pool.acquire(0.1)

@@ -12,7 +12,6 @@ from envs.intercode_sql.sections import folder
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import data_directory, server_options
-from coevolve.envs.intercode_sql import dump as dumps
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.server_process import ServerDirectory, ServerProcess
 from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, find_server_program
@@ -151,7 +150,7 @@ UNSUITABLE = {
 
 
 @pytest.fixture(scope="module")
-def addresses(dump):
+def addresses(root, dump):
     """Addresses by account of a server that was not started by `DatabaseServer`."""
     program, directory = find_server_program(DEFAULT_CONFIG), ServerDirectory()
     data_directory.DataDirectoryTemplate(program, dump).copy(directory.data)
@@ -159,8 +158,9 @@ def addresses(dump):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     statements = [f"CREATE USER 'reader'@'localhost' IDENTIFIED BY '{PASSWORD}'", "CREATE USER 'remote'@'127.0.0.1'"]
-    for database in dumps.databases(dump):
-        statements += [f"GRANT SELECT, SHOW VIEW ON {database}.* TO {account}" for account in READERS]
+    finish = (root / "containers/mysql-server/finish.sql").read_text().splitlines()
+    grants = [line.removesuffix(";") for line in finish if line.startswith("GRANT")]
+    statements += [grant.replace("'coevolve'@'%'", account) for grant in grants for account in READERS]
     for user, granted in UNSUITABLE.items():
         statements += [
             f"CREATE USER '{user}'@'localhost'",
