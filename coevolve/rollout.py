@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from coevolve import seeds
 from coevolve.chat.prompts import prompt_messages, without_surrogates
 from coevolve.config.names import Protocol
-from coevolve.envs.base import Env, EnvError
+from coevolve.envs.base import Env, EnvError, InterruptedEpisodeError
 from coevolve.errors import UserError
 from coevolve.policies.base import BatchedPolicy, Completion, ContinuousPolicy, Conversation, Policy
 from coevolve.progress import Progress
@@ -263,8 +263,8 @@ def _episode(
     env: Env, start: EpisodeStart, settings: RolloutSettings
 ) -> Generator[Conversation, Completion, Trajectory]:
     """Play one episode, with retries after failures of the environment."""
-    began = time.monotonic()
-    for attempt in range(1, settings.retries + 2):
+    began, attempt = time.monotonic(), 1
+    while True:
         partial, error = PartialEpisode(), ""
         try:
             stop = yield from _play(env, start, settings, partial)
@@ -273,6 +273,11 @@ def _episode(
             stop, partial.reward = StopReason.ENV_ERROR, 0.0
             error = without_surrogates(str(failure)) or type(failure).__name__
             _log.warning("%s, attempt %d: %s", _key(start.task, start.sample), attempt, error)
+            if isinstance(failure, InterruptedEpisodeError):
+                continue
+            if attempt > settings.retries:
+                break
+            attempt += 1
     return Trajectory(
         task=start.task,
         agent=settings.agent,

@@ -19,6 +19,10 @@ class EnvError(Exception):
     """The environment itself failed (a dead server or JVM, a time-out); the episode may be retried on a fresh one."""
 
 
+class InterruptedEpisodeError(EnvError):
+    """The environment was ended because of another episode: this one is restarted, and no attempt is counted."""
+
+
 @dataclass(frozen=True)
 class StepResult:
     """The result of an action.

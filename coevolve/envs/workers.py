@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from coevolve.config.kinds import distributions
 from coevolve.envs import worker_process
-from coevolve.envs.base import Env, EnvError, Setup, StepResult
+from coevolve.envs.base import Env, EnvError, InterruptedEpisodeError, Setup, StepResult
 from coevolve.envs.checked import CheckedEnv
 from coevolve.envs.registry import domain
 from coevolve.errors import UserError
@@ -141,6 +141,7 @@ class WorkerProcess:
     def __init__(self, opened: worker_process.Pool, n: int) -> None:
         greeting = pickle.dumps((opened, n))
         self.ended, self._opening_error = False, ""
+        self._blamed = False  # it ended during another environment's call
         self._waiting: dict[int, Future[Any]] = {}
         self._numbers, self._sending = itertools.count(), threading.Lock()
         self._link, remote_end = multiprocessing.Pipe()
@@ -170,6 +171,7 @@ class WorkerProcess:
         try:
             return answer.result(seconds)
         except TimeoutError:
+            self._blamed = True
             self._process.kill()
             self._reader.join()
             raise EnvError(f"`{name}` took longer than `step_seconds: {seconds:g}`; its process was killed") from None
@@ -204,7 +206,8 @@ class WorkerProcess:
             self.ended = True
         for waiting in self._waiting.values():
             waiting.set_exception(self._loss())
+        self._blamed = self._blamed or bool(self._waiting)
 
     def _loss(self) -> EnvError:
         ended = f"process {self._process.pid}, in which this environment lived, has ended"
-        return EnvError(self._opening_error or ended)
+        return (InterruptedEpisodeError if self._blamed else EnvError)(self._opening_error or ended)

@@ -187,25 +187,18 @@ def test_an_episode_whose_process_always_ends_is_counted(tmp_path):
     assert "has ended" in episode.error
 
 
-def test_a_step_that_does_not_end_is_one_of_a_dead_process(tmp_path):
-    """It is killed, replaced and counted."""
+def test_a_step_that_does_not_end_costs_no_other_episode_an_attempt(tmp_path):
+    """Four environments share a process, which one task hangs in each attempt."""
 
-    def once(conversation):
-        if not hung and conversation.key.startswith("door0"):
-            hung.append(conversation.key)
-            return write_action("sleep")
-        return expert(conversation)
+    def script(conversation):
+        return write_action("sleep") if conversation.key == "door0#0" and conversation.turns else expert(conversation)
 
-    hung = []
-    with pool(keydoor.trapdoors, 3, 2, step_seconds=3.0) as envs:
-        episodes = play(tmp_path / "hung.jsonl", envs, tasks(3), once, retries=3)
-    whole = play(tmp_path / "whole.jsonl", [keydoor.KeyDoor()], tasks(3))
-    assert content(episodes) == content(whole)
-    assert episodes[0].attempts > 1
-    with pool(keydoor.trapdoors, 1, 1, step_seconds=1.0) as envs:
-        (episode,) = play(tmp_path / "e.jsonl", envs, tasks(1), lambda _: write_action("sleep"), retries=1)
-    assert (episode.stop, episode.reward, episode.attempts) == (StopReason.ENV_ERROR, 0.0, 2)
-    assert episode.error == "`step` took longer than `step_seconds: 1`; its process was killed"
+    with pool(keydoor.trapdoors, 4, 1, step_seconds=1.0) as envs:
+        hung, *others = play(tmp_path / "shared.jsonl", envs, tasks(8), script, retries=2)
+    assert (hung.stop, hung.reward, hung.attempts) == (StopReason.ENV_ERROR, 0.0, 3)
+    assert hung.error == "`step` took longer than `step_seconds: 1`; its process was killed"
+    assert content(others) == content(play(tmp_path / "whole.jsonl", [keydoor.KeyDoor()], tasks(8)[1:]))
+    assert {episode.attempts for episode in others} == {1}
 
 
 PROGRAM = """
