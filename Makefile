@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What `time` prints: wall and CPU minutes.
 export TIMEFORMAT := %lR wall, %lU + %lS CPU
 
-.PHONY: help setup mysql smoke gpu real smoke-methods smoke-agent-data micro micro-methods gold test test-slow test-slurm mutants images docs lint lock clean
+.PHONY: help setup mysql smoke gpu real smoke-methods smoke-agent-data micro micro-methods gold test test-slow test-slurm mutants cluster images docs lint lock clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -74,6 +74,13 @@ test-slurm: setup ## the DAG on a real Slurm of two nodes, and what goes wrong t
 mutants: setup mysql ## wrong edits: those of past defects, then a random sample of all code (hours; goes on where it ended)
 	time python tests/mutants/run.py
 	time python tests/mutants/sample.py
+
+# Variables of `make cluster`, all optional: MACHINE, PARTITION, CPU_PARTITION, ACCOUNT, QOS, GPU, EXTRA, SCRATCH, MIRROR, SUITE, CONTAINERS
+SITE := MACHINE PARTITION CPU_PARTITION ACCOUNT QOS GPU EXTRA SCRATCH MIRROR SUITE CONTAINERS
+option = $(if $(filter command,$(origin $(1))),--$(shell echo $(1) | tr A-Z_ a-z-)='$($(1))')
+
+cluster: setup ## set this Slurm cluster up, from its login node; then: snakemake --profile slurm
+	coevolve cluster $(foreach name,$(SITE),$(call option,$(name)))
 
 images: setup ## build the container images and name them in containers/images.lock (needs Apptainer)
 	python containers/build.py

@@ -68,7 +68,7 @@ for stage in STAGES:
         container:
             RUN.image(stage)
         shell:
-            RUN.command
+            RUN.command(stage)
 
 
 # Named parts of the suite, such as `webshop_coevolve` or `ablation_positive_agent`; `coevolve targets` lists them. A

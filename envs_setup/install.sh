@@ -1,19 +1,20 @@
 #!/bin/bash
-# Installs requirements.lock, the BFCL wheel and this package into a virtual environment: with uv where pip can install
+# Installs a lock (default: requirements.lock), the BFCL wheel and this package into a virtual environment: with uv where pip can install
 # uv (a fifth of pip's CPU time), else with pip.
 #
-#   envs_setup/install.sh VENV
+#   envs_setup/install.sh VENV [LOCK]
 #
 # uv takes the build of torch that fits the machine (CPU or CUDA) from PyTorch's own index, unless pip is configured
-# with a folder of wheels (find-links) or that index cannot be reached. Pip takes the default build.
+# with a folder of wheels (find-links), that index cannot be reached, or there is Slurm: its login node may have no GPU.
+# Pip takes the default build, which is for CUDA.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$1/bin/python
-lock=requirements.lock
+lock=${2:-requirements.lock}
 links=${PIP_FIND_LINKS:-$("$python" -m pip config get global.find-links 2>/dev/null || true)}
-version() { grep -E "^$1==" "$lock"; }
+version() { grep -E "^($1)==" "${2:-$lock}"; }
 
-if "$python" -m pip install --quiet "$(version uv)"; then
+if "$python" -m pip install --quiet "$(version uv requirements.lock)"; then
   export UV_FIND_LINKS=${UV_FIND_LINKS:-$links} UV_INDEX=${UV_INDEX:-${PIP_EXTRA_INDEX_URL:-}}
   export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-}}
   if [ -z "$UV_DEFAULT_INDEX" ]; then unset UV_DEFAULT_INDEX; fi
@@ -24,10 +25,10 @@ else
 fi
 
 # torch first: DeepSpeed needs it to be built, and everything else fits around it.
-if [ -z "$links" ] && [ -n "${UV_FIND_LINKS+uv}" ]; then
+if [ -z "$links" ] && [ -n "${UV_FIND_LINKS+uv}" ] && ! command -v sbatch >/dev/null; then
   install --torch-backend=auto "$(version torch)" || echo "install.sh: PyTorch's index cannot be reached; taking the default build" >&2
 fi
-install "$(version torch)" "$(version setuptools)" "$(version wheel)"
+version 'torch|setuptools|wheel' | install --requirement /dev/stdin
 grep -v "^uv==" "$lock" | install --no-build-isolation --requirement /dev/stdin
 install --no-deps --require-hashes --requirement envs_setup/bfcl.lock
 install --no-deps --no-build-isolation --editable .

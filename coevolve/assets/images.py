@@ -62,6 +62,17 @@ class ImageLock(Strict):
     images: dict[str, BuiltImage]
 
 
+def packages_lock(image: str, root: Path = Path()) -> Path:
+    """The lock file, below `root`, of an image's Python packages: its own if they conflict with those of the others."""
+    paths = (Path(f"containers/{image}/requirements.lock"), Path(f"envs_setup/{image}.lock"))
+    return next((path for path in paths if (root / path).exists()), Path("requirements.lock"))
+
+
+def environment(image: str) -> Path:
+    """The environment that `make cluster` makes in an image's place where its packages conflict with the others'."""
+    return Path(f".venv_{image}").absolute()
+
+
 def load_recipes(path: Path = RECIPES) -> ImageRecipes:
     """The recipes of all images; raises `UserError` with file and key."""
     return validated(ImageRecipes, path, read_yaml(path))

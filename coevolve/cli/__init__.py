@@ -6,7 +6,7 @@ import os
 import sys
 
 from coevolve import __version__, completion, escaping
-from coevolve.cli import exports, others, planning, results, stage
+from coevolve.cli import cluster, exports, others, planning, results, stage
 from coevolve.cli.command import OFFLINE, Command, Commands, Group, argument, show
 from coevolve.errors import UserError, suggestion
 
@@ -81,6 +81,7 @@ def _run(prog: str, group: Group, arguments: list[str]) -> int:
 
 COMMANDS: Commands = {
     **planning.COMMANDS,
+    **cluster.COMMANDS,
     **results.COMMANDS,
     **others.COMMANDS,
     "stage": Group("Run one stage on given files, as Snakemake does.", stage.stages),

@@ -16,6 +16,8 @@ from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.errors import UserError, suggestion
 from coevolve.shipped import FOLDER, shipped_file
 
+#: The machine that `make cluster` describes. Git ignores it.
+SITE = Path("site.yaml")
 #: Folders below `configs/` that hold suites; the last is for a user's own.
 SUITES = ("suites", "suites/studies", ".")
 
@@ -114,6 +116,8 @@ def _inherited(path: Path, recipes: Section) -> Section:
 def read_machine(name: str | Path) -> Machine:
     """The machine of a name or path; raises `UserError` naming file and key."""
     path = machine_file(name)
+    if path == SITE and not path.exists():
+        raise UserError(f"{SITE}: no such file; run `make cluster`, or name a machine: `--config machine=h100`.")
     return validated(Machine, path, read_yaml(path))
 
 

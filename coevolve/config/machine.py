@@ -95,7 +95,9 @@ class Machine(Strict):
     stages with several processes. `fork_jobs`: jobs with a model are forked from one process that has imported torch
     (`coevolve.run.job_server`), for machines where all jobs run on the computer that Snakemake runs on.
     `partition`: several, as a list, are those of which Slurm chooses one.
-    `prune_weights`: a policy's weights are deleted after their last use (`coevolve.follow.pruning`).
+    `prune_weights`: a policy's weights are deleted after their last use (`coevolve.follow.pruning`). `cpu_partition`:
+    of jobs without a GPU (null: `partition`). `containers`: every stage runs in its image. `preflight`: digests of the
+    checks that nodes have passed, by image and kind of node (`coevolve.follow.preflight`).
     """
 
     label: str
@@ -103,6 +105,7 @@ class Machine(Strict):
     gpus_per_node: Annotated[int, Field(ge=0)]
     most: ResourceLimits | None
     partition: SlurmName | None
+    cpu_partition: SlurmName | None = None
     account: SlurmName | None
     qos: SlurmName | None
     extra: str
@@ -110,6 +113,8 @@ class Machine(Strict):
     launch: str | None
     fork_jobs: bool = False
     prune_weights: bool = False
+    containers: bool = False
+    preflight: dict[str, str] = Field(default={})
     vllm: VllmDevices = VLLM_DEVICES
     stages: dict[str, JobResources]
     costs: CostConstants

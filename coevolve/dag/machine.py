@@ -37,6 +37,11 @@ def load_machine(name: str | Path) -> Machine:
     return machine
 
 
+def partition(machine: Machine, gpus: int) -> str | None:
+    """The partition of a job with so many GPUs; None is the cluster's default."""
+    return machine.partition if gpus else machine.cpu_partition or machine.partition
+
+
 def snakemake_resources(machine: Machine, stage: str) -> dict[str, Any]:
     """The resources of a stage's rule under their names in Snakemake and its Slurm executor."""
     job = job_resources(machine, stage)
@@ -49,7 +54,7 @@ def snakemake_resources(machine: Machine, stage: str) -> dict[str, Any]:
         "processes": job.processes,
         "gpu": job.gpus or None,
         "gpu_model": machine.gpu if job.gpus else None,
-        "slurm_partition": machine.partition,
+        "slurm_partition": partition(machine, job.gpus),
         "slurm_account": machine.account,
         "qos": machine.qos,
         "slurm_extra": machine.extra or None,

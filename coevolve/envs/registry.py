@@ -66,7 +66,7 @@ class Replay(Protocol):
 
 
 class Doctor(Protocol):
-    """The module `doctor`."""
+    """The module `doctor`. A function `started`, with the same signature, may start what `check` only looks for."""
 
     def check(self, config: Any) -> Check:
         """Whether this machine can run the environment; `config` is a section of its kind, None without a suite."""

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -29,12 +30,13 @@ from coevolve.envs.registry import Doctor, optional
 from coevolve.errors import UserError
 from coevolve.follow import estimates, slurm, stale
 from coevolve.follow.disk import disk as disk_of_run
-from coevolve.run import required_files
+from coevolve.run import devices, required_files
 
 LOCK = Path("requirements.lock")
 RESULTS = Path("results")
 _OTHER_MACHINE = "name another of `ls configs/machines` with `--machine`, and to Snakemake with `--config machine=`"
-_OTHER_ENGINE = "run with `--sdm apptainer`, or with `--config 'sampler={engine: transformers}'`"
+_OTHER_ENGINE = "run `make cluster`, or with `--config 'sampler={engine: transformers}'`"
+_CPU_BUILD = "it is a build for CPUs: run `rm -rf .venv`, then `make cluster` on the login node or `make setup`"
 #: Free space that every run needs, in GB (1e9 bytes).
 MINIMUM_GB = 1.0
 
@@ -96,6 +98,11 @@ class RunSetup:
         return cls(*configs, given, suite, profile or "smoke")
 
     @property
+    def contained(self) -> bool:
+        """Whether jobs run in images."""
+        return self.profile.containers or (self.machine is not None and self.machine.containers)
+
+    @property
     def gigabytes(self) -> float:
         """The estimated size of the results that do not exist yet, in GB (1e9 bytes), and at least `MINIMUM_GB`.
 
@@ -124,30 +131,35 @@ class RunSetup:
 def run_checks(setup: RunSetup) -> Iterator[Check]:
     """The results of all checks as they are made, quick checks first; a failed check does not raise."""
     yield packages()
-    yield disk(RESULTS, setup.gigabytes)
-    yield from (disk(folder, MINIMUM_GB) for folder in (Path(MIRROR), Path(tempfile.gettempdir())))
+    yield disk(Path(Plan(setup.suite).home) if setup.suite else RESULTS, setup.gigabytes)
+    yield disk(Path(MIRROR), MINIMUM_GB)
+    yield scratch()
     if setup.machine:
         yield from machine(setup.machine, setup.gpus, on_slurm=setup.profile.slurm)
-    if setup.profile.containers or images.LOCK.exists():
-        yield run_check("Apptainer", _apptainer)
+    if setup.contained or images.LOCK.exists():
+        if not (setup.machine and setup.machine.containers):  # of a site whose nodes have it: they are checked there
+            yield run_check("Apptainer", _apptainer)
         yield from required_files.image_checks()
     if setup.suite:
         yield from required_files.verify(setup.suite, setup.suite_name, thorough=False)
-        if setup.suite.sampler.engine == "vllm" and not setup.profile.containers:
+        if setup.suite.sampler.engine == "vllm" and not setup.contained:
             yield run_check("vLLM", _vllm)
-    if not setup.profile.containers:  # the images have the environments of their jobs
-        yield from _environments(setup.suite)
+    if not setup.contained:  # the images have the environments of their jobs
+        yield from environments(setup.suite)
     yield from stale.checks(RESULTS, setup.profile_name, setup.suite)
 
 
-def packages(lock: Path = LOCK) -> Check:
-    """Whether the installed packages are those of the lock."""
+def packages(lock: Path = LOCK, *, subset: bool = False) -> Check:
+    """Whether the installed packages are those of the lock; with `subset`, as an image, some may be missing."""
     if not lock.is_file():
         return Check("packages", "missing", f"{lock} does not exist; run in the repository's folder.")
     pinned = dict(line.split("==", 1) for line in lock.read_text(encoding="utf-8").splitlines() if "==" in line)
     installed = {name: _version(name) or "nothing" for name in pinned}
+    ignored = "nothing" if subset else ""
     wrong = [
-        f"{name} {installed[name]} for {version}" for name, version in pinned.items() if installed[name] != version
+        f"{name} {installed[name]} for {version}"
+        for name, version in pinned.items()
+        if installed[name] not in (version, ignored)
     ]
     if wrong:
         return Check("packages", "wrong", f"{', '.join(wrong[:5])} ({len(wrong)} in all); {_fix()}.")
@@ -182,14 +194,25 @@ def disk(folder: Path, gigabytes: float) -> Check:
     return Check(name, "ok", f"{free:.0f} GB free")
 
 
+def scratch() -> Check:
+    """Whether the folder of temporary files exists here and is writable; Python would silently take another one."""
+    folder = Path(os.environ.get("TMPDIR") or "/tmp")
+    if folder.is_dir():
+        return disk(folder, MINIMUM_GB)
+    problem = f"`TMPDIR` names it, but it does not exist on {socket.gethostname()}; make it on every node, or unset it."
+    return Check(f"disk of {folder}", "missing", problem)
+
+
 def machine(machine: Machine, gpus: int, *, on_slurm: bool) -> Iterator[Check]:
     """Whether the launch file exists, and whether `gpus` GPUs per node do, here or in Slurm's partition."""
     if machine.launch and not Path(machine.launch).is_file():
         yield Check("launch", "missing", f"{machine.launch} does not exist; correct `launch`.")
     if not on_slurm:
-        yield run_check("GPU", lambda: _gpu(gpus))
+        yield run_check("GPU", lambda: gpu(gpus))
         return
     known: list[slurm.Partition] = []
+    if gpus and not machine.containers and not devices.on_cpus():
+        yield run_check("PyTorch", _cuda_build)
 
     def answers() -> str:
         names = slurm.programs()
@@ -207,7 +230,7 @@ def machine(machine: Machine, gpus: int, *, on_slurm: bool) -> Iterator[Check]:
             return
 
 
-def _gpu(needed: int) -> str:
+def gpu(needed: int) -> str:
     """The GPUs that torch sees; raises `UserError` if they are fewer than `needed`."""
     if not needed:
         return "no stage requests one"
@@ -220,28 +243,46 @@ def _gpu(needed: int) -> str:
         shown = os.environ.get("CUDA_VISIBLE_DEVICES")
         hidden = "" if shown is None else f" with CUDA_VISIBLE_DEVICES={shown}"
         fix = _OTHER_MACHINE if shown is None else f"unset that variable, or {_OTHER_MACHINE}"
+        fix = _CPU_BUILD if str(torch.__version__).endswith("+cpu") else fix
         raise UserError(f"torch {torch.__version__} sees {visible}{hidden}, a stage needs {needed}; {fix}.")
     return f"{visible} x {torch.cuda.get_device_name(0)}"
+
+
+def _cuda_build() -> str:
+    """The version of torch; raises `UserError` if it is a build for CPUs. Its import would take seconds."""
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        raise UserError("not installed; run `make setup`.") from None
+    if version.endswith("+cpu"):
+        raise UserError(f"torch {version} sees no GPU; {_CPU_BUILD}.")
+    return version
 
 
 def _apptainer() -> str:
     program = shutil.which("apptainer") or shutil.which("singularity")
     if not program:
-        raise UserError("`apptainer` is not on PATH; run `module load apptainer`, or without `--sdm apptainer`.")
+        raise UserError("`apptainer` is not on PATH; run `module load apptainer`, or without images.")
     return program
 
 
-def _environments(suite: Suite | None) -> Iterator[Check]:
-    """The checks of the suite's environments, or of all if there is no suite, in the order of their kinds."""
+def environments(suite: Suite | None, *, start: bool = False) -> Iterator[Check]:
+    """The checks of the suite's environments, or of all if there is no suite, in the order of their kinds.
+
+    `start`: what a check would only look for is started.
+    """
     sections = list(suite.envs.values()) if suite else []
     for kind in sorted({section.kind for section in sections}) if suite else known_kinds():
         doctor: Doctor | None = optional(kind, "doctor")
         if doctor:
-            yield doctor.check(next((section for section in sections if section.kind == kind), None))
+            check = getattr(doctor, "started", doctor.check) if start else doctor.check
+            yield check(next((section for section in sections if section.kind == kind), None))
 
 
 def _vllm() -> str:
-    if (version := _version("vllm")) is None:
+    folders = [str(path) for path in images.environment("sample").glob("lib/python*/site-packages")]
+    vllm = next(iter(metadata.distributions(name="vllm", path=folders)), None) if folders else None
+    if (version := vllm.version if vllm else _version("vllm")) is None:
         raise UserError(f"not installed, but the suite samples with it; {_OTHER_ENGINE}.")
     return version
 

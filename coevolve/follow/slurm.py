@@ -1,9 +1,13 @@
-"""Slurm's partitions and the GPUs of their nodes, as sinfo reports them."""
+"""Slurm's partitions, the nodes in them and a user's accounts, as Slurm's commands report them."""
 
+import getpass
+import grp
+import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from coevolve.config.machine import Machine
 from coevolve.errors import UserError
@@ -13,16 +17,34 @@ PROGRAMS = ("sbatch", "sinfo", "squeue", "scancel")
 SBATCH_FOLDER = "profiles/slurm/bin"
 #: Slurm's tools retry for minutes while the controller is down.
 TIMEOUT_SECONDS = 10.0
+SINFO = ("sinfo", "--noheader", "--exact", "--format=%P|%a|%G|%c|%m|%l|%D")
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """`count` nodes of one kind; `gpus`: of each, by type ("" for a type without a name)."""
+
+    gpus: dict[str, int]
+    cpus: int
+    memory_gb: int
+    count: int
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition; `gpus` is the largest number per node of each GPU type ("" for a type without a name)."""
+    """A partition with its kinds of nodes; `minutes`: its time limit, None for none."""
 
     name: str
     default: bool
     up: bool
-    gpus: dict[str, int]
+    minutes: int | None
+    nodes: tuple[Nodes, ...]
+
+    @property
+    def gpus(self) -> dict[str, int]:
+        """The largest number per node of each GPU type."""
+        kinds = {kind for nodes in self.nodes for kind in nodes.gpus}
+        return {kind: max(nodes.gpus.get(kind, 0) for nodes in self.nodes) for kind in kinds}
 
 
 def programs() -> str:
@@ -37,31 +59,88 @@ def programs() -> str:
 
 def partitions() -> list[Partition]:
     """All partitions that sinfo lists; raises `UserError` if it fails."""
-    command = ["sinfo", "--noheader", "--format=%P|%a|%G"]
+    return parse(_answer(*SINFO))
+
+
+def _answer(*command: str) -> str:
+    """What a command prints; raises `UserError` if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UserError(f"sinfo failed ({error}); ask the cluster's administrators.") from None
+        raise UserError(f"{command[0]} failed ({error}); ask the cluster's administrators.") from None
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise UserError(f"sinfo failed ({reason}); ask the cluster's administrators.")
-    return parse(done.stdout)
+        raise UserError(f"{command[0]} failed ({reason}); ask the cluster's administrators.")
+    return done.stdout
 
 
 def parse(text: str) -> list[Partition]:
-    """The partitions in the output of `sinfo --format='%P|%a|%G'`, which has a line for each kind of node."""
+    """The partitions in the output of `SINFO`, which has a line for each kind of node."""
     partitions: dict[str, Partition] = {}
     for line in text.splitlines():
-        field, state, resources = (field.strip() for field in line.split("|", 2))
+        field, state, resources, cpus, memory, limit, count = (field.strip() for field in line.split("|"))
+        gpus: dict[str, int] = {}
+        for kind, number in re.findall(r"\bgpu(?::([^:,()]+))?:(\d+)", resources):
+            gpus[kind] = max(int(number), gpus.get(kind, 0))
+        # A number ends with `+` where nodes differ.
+        nodes = Nodes(gpus, int(cpus.rstrip("+")), int(memory.rstrip("+")) // 1000, int(count))
         name = field.removesuffix("*")  # marks the default partition
-        gpus = dict(partitions[name].gpus) if name in partitions else {}
-        for kind, count in re.findall(r"\bgpu(?::([^:,()]+))?:(\d+)", resources):
-            gpus[kind] = max(int(count), gpus.get(kind, 0))
-        partitions[name] = Partition(name, field.endswith("*"), state == "up", gpus)
+        known = partitions.get(name, Partition(name, field.endswith("*"), state == "up", _minutes(limit), ()))
+        partitions[name] = replace(known, nodes=(*known.nodes, nodes))
     return list(partitions.values())
 
 
-def partition(machine: Machine, known: list[Partition]) -> Partition:
+def _minutes(limit: str) -> int | None:
+    """Minutes of a time as Slurm writes it, `days-hours:minutes:seconds` or shorter; None for no limit."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
+    if match is None:  # infinite, UNLIMITED, n/a
+        return None
+    days, hours, minutes, _ = (int(part or 0) for part in match.groups())
+    return max(1, (days * 24 + hours) * 60 + minutes)
+
+
+def accounts() -> list[str]:
+    """The user's accounts, the default one first; none without an accounting database."""
+    user, show = getpass.getuser(), ("sacctmgr", "--noheader", "--parsable2", "show")
+    try:
+        default = _answer(*show, "user", user, "format=DefaultAccount")
+        return list(dict.fromkeys((default + _answer(*show, "associations", f"user={user}", "format=Account")).split()))
+    except UserError:
+        return []
+
+
+def refusals(accounts: Sequence[str]) -> dict[str, str]:
+    """Why partitions take no jobs of this user, by their names, as `scontrol show partition` says."""
+    groups = [name for number in os.getgroups() if (name := _group(number))]
+    shown = (_fields(line) for line in _answer("scontrol", "show", "partition", "--oneliner").splitlines())
+    sentences = ((each.get("PartitionName", ""), _refusal(each, groups, accounts)) for each in shown)
+    return {name: sentence for name, sentence in sentences if sentence}
+
+
+def _fields(line: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in line.split() if "=" in word)
+
+
+def _group(number: int) -> str:
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return ""
+
+
+def _refusal(partition: Mapping[str, str], groups: Sequence[str], accounts: Sequence[str]) -> str:
+    """Why a partition takes no jobs of a user with these groups and accounts; empty if it does."""
+    if partition.get("RootOnly") == "YES":
+        return "it is root's alone"
+    for key, names in (("AllowGroups", groups), ("AllowAccounts", accounts)):
+        allowed = partition.get(key, "ALL")
+        if names and allowed != "ALL" and not {*allowed.split(",")} & {*names}:
+            return f"{key}={allowed}"
+    denied = {*partition.get("DenyAccounts", "").split(",")}
+    return f"DenyAccounts={partition['DenyAccounts']}" if accounts and denied.issuperset(accounts) else ""
+
+
+def partition(machine: Machine, known: Sequence[Partition]) -> Partition:
     """The partition that jobs are submitted to, of several that is up the one with the most GPUs.
 
     Raises `UserError` if one does not exist or none is up.

@@ -5,22 +5,27 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from snakemake.deployment import singularity
+from snakemake.logging import logger
 from snakemake.settings.types import DeploymentMethod
 
 from coevolve.assets import images
-from coevolve.config.loading import as_overrides, given_name, load_suite, machine_file
+from coevolve.config.derived.sizes import job_resources
+from coevolve.config.loading import SITE, as_overrides, given_name, load_suite, machine_file
+from coevolve.dag.layout import MIRROR
 from coevolve.dag.machine import load_machine
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import files_by_name
 from coevolve.envs import registry
 from coevolve.errors import UserError
-from coevolve.follow import slurm
+from coevolve.follow import preflight_jobs, slurm
 from coevolve.follow.pruning import Pruning, require_weights
 from coevolve.follow.run_log import RunLog, end_message
 from coevolve.follow.run_record import RunRecord
@@ -36,8 +41,7 @@ NO_OVERRIDES = ("suite", "machine", "python", "reuse")
 class SnakemakeRun:
     """A run, from Snakemake's `workflow` and `config`; `offline` are variables that keep libraries off the network.
 
-    `plan` and `machine` decide the rules, `command` is the shell command of a job. Raises `UserError` for a wrong
-    `config`, suite or machine.
+    `plan` and `machine` decide the rules. Raises `UserError` for a wrong `config`, suite or machine.
     """
 
     def __init__(self, workflow: Any, config: Mapping[str, Any], offline: Mapping[str, str]) -> None:
@@ -48,15 +52,36 @@ class SnakemakeRun:
         self._machine_file = str(machine_file(given_name(config, "machine", "h100")))
         self.machine = load_machine(self._machine_file)
         self.plan = Plan(load_suite(suite, self._overrides), shards=self.machine.shards, machine=self._machine_file)
-        self._contained = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
+        self._contained = self._contain(workflow.deployment_settings)
         self._images = images.named({stage.image for stage in STAGES.values()} - {""}) if self._contained else {}
-        self.command = self._command(suite, given_name(config, "python", sys.executable), _reuse_flag(config))
+        self._python = given_name(config, "python", "") if "python" in config else None
+        overrides = [word for each in self._overrides for word in ("--set", each)]
+        self._suite_words = shlex.join(["--suite", suite, *overrides, "--machine", self._machine_file])
+        self._reuse = _reuse_flag(config)
         self._locks = [ProcessLock(Path(self.plan.home) / ".lock")]
         self._missing: list[UserError] = []
         self._server: JobServer | None = None
         self._log = RunLog(self.plan)
         for handler in workflow.logger_manager.get_log_handlers():
             handler.receive = self._log.receive  # of the plugin that the profiles select; others ignore the attribute
+
+    def _contain(self, settings: Any) -> bool:
+        """Whether jobs run in images, as the machine says or `--sdm apptainer`; Snakemake's settings follow it.
+
+        Where Snakemake runs there may be no Apptainer: its local jobs then run outside of images, which decides no
+        result. Folders that are links out of the checkout are visible in a container too.
+        """
+        if self.machine.containers:
+            here = shutil.which("apptainer") or shutil.which("singularity")
+            if here or not self._workflow.is_main_process:
+                settings.imply_deployment_method(DeploymentMethod.APPTAINER)
+        elif DeploymentMethod.APPTAINER not in settings.deployment_method:
+            return False
+        linked = {str(Path(folder).resolve()) for folder in (MIRROR, self.plan.home) if Path(folder).is_symlink()}
+        for variable in ("APPTAINER_BIND", "SINGULARITY_BIND") if linked else ():
+            bound = {*filter(None, os.environ.get(variable, "").split(","))}
+            os.environ[variable] = ",".join(sorted(bound | linked))
+        return True
 
     def image(self, stage: str) -> str | None:
         """The container image of a stage's jobs; None for a job outside of containers."""
@@ -95,10 +120,16 @@ class SnakemakeRun:
         for problem in images.problems() if self._contained else ():
             raise UserError(problem)
         dag = self._workflow.dag
-        if self._workflow.executor_plugin.name == "slurm":
+        on_slurm = self._workflow.executor_plugin.name == "slurm"
+        if on_slurm:
             slurm.programs()
             os.environ["PATH"] = f"{Path(self._workflow.basedir, slurm.SBATCH_FOLDER)}:{os.environ['PATH']}"
         needed = [job for job in dag.needrun_jobs() if job.rule.name in STAGES]
+        used = {job.rule.name for job in needed}
+        for stage in used if self._contained else ():
+            if job_resources(self.machine, stage).nodes > 1:
+                problem = f"`stages.{stage}.nodes` is more than 1, and images contain no srun to start its processes"
+                raise UserError(f"{self._machine_file}: {problem}; set it to 1, or run `make cluster CONTAINERS=none`.")
         if not self._contained:
             played = {job.wildcards_dict.get("env") for job in dag.needrun_jobs()}
             registry.install(section for env, section in self.plan.suite.envs.items() if env in played)
@@ -106,6 +137,8 @@ class SnakemakeRun:
         if not self._locks[0].acquire():
             raise UserError(f"{self.plan.home}: another snakemake is working here; wait for it or end it.")
         self._lock_shared(needed)
+        if on_slurm and self._machine_file == str(SITE):
+            self._preflight(used)
         jobs = [job for job in dag.jobs if job.rule.name in STAGES]
         write_json(self._planned_file, {self._folder(job): job.params.fingerprint for job in jobs})
         record = RunRecord.of(self._workflow, jobs, self._machine_file, self._overrides)
@@ -131,21 +164,49 @@ class SnakemakeRun:
         made = [str(path) for job in self._workflow.dag.targetjobs for path in (job.output or job.input)]
         return end_message(self.plan, made, log)
 
-    def _command(self, suite: str, python: str, reuse: str) -> str:
-        """The shell command of a job, with Snakemake's fields in braces.
-
-        An image names its interpreter in COEVOLVE_PYTHON; the code is this checkout's, inside and outside. The path of
-        the interpreter may have blanks: it stands in double quotes of the shell.
-        """
-        python = _without_fields(re.sub(r'(["$`\\\\])', r"\\\1", python))
-        overrides = [word for override in self._overrides for word in ("--set", override)]
-        words = ["--suite", suite, *overrides, "--machine", self._machine_file]
-        given = _without_fields(shlex.join([*words, "--launch", self.machine.launch or "none"]))
+    def command(self, stage: str) -> str:
+        """The shell command of a stage's jobs, with Snakemake's fields in braces."""
+        given = _without_fields(f"{self._suite_words} {shlex.join(['--launch', self.machine.launch or 'none'])}")
         return (
-            f'"${{{{COEVOLVE_PYTHON:-{python}}}}}" -m coevolve stage {{rule}} {given} {reuse}'
-            " --fingerprint {params.fingerprint} --threads {threads} --processes {resources.processes}"
-            " --nodes {resources.nodes} --gpus {resources.gpus} {params.arguments} > {log:q} 2>&1"
+            f"{_without_fields(self._interpreter(STAGES[stage].image))} -m coevolve stage {{rule}} {given}"
+            f" {self._reuse} --fingerprint {{params.fingerprint}} --threads {{threads}}"
+            " --processes {resources.processes} --nodes {resources.nodes} --gpus {resources.gpus}"
+            " {params.arguments} > {log:q} 2>&1"
         )
+
+    def _interpreter(self, image: str) -> str:
+        """The interpreter of an image's stages, for a shell; the code is this checkout's, inside and outside.
+
+        An image names its own in COEVOLVE_PYTHON. Without images vLLM is in an environment of its own. The path may
+        have blanks: it stands in double quotes.
+        """
+        separate = images.environment(image) / "bin/python"
+        samples = self.plan.suite.sampler.engine == "vllm" and separate.exists()
+        python = re.sub(r'(["$`\\])', r"\\\1", self._python or str(separate if samples else sys.executable))
+        return f'"${{COEVOLVE_PYTHON:-{python}}}"'
+
+    def _preflight(self, stages: Iterable[str]) -> None:
+        """Check the nodes of the stages, and wait for it; raises `UserError` with the sentence of a failed check."""
+        checks = preflight_jobs.needed(self.machine, stages)
+        if not checks:
+            return
+        engine = singularity.Singularity()
+        engine.binary = engine.binary or "$(command -v apptainer || command -v singularity)"  # of the node
+        names = ", ".join(check.name for check in checks)
+        logger.info(f"Preflight: {names}. Other jobs are submitted when it has passed.", extra={"coevolve": True})
+
+        def shell(check: preflight_jobs.NodeCheck) -> str:
+            words = f"preflight {self._suite_words} --image {check.image} --gpus {check.resources.gpus}"
+            command = f"{self._interpreter(check.image)} -m coevolve {words}"
+            if not self._contained:
+                return command
+            image, arguments = str(self._images[check.image].file), self._workflow.deployment_settings.apptainer_args
+            inside = singularity.shellcmd(image, command, args=arguments, shell_executable="bash")
+            return f'export TMPDIR="${{TMPDIR:-/tmp}}"; {inside}'  # as Snakemake does before its jobs
+
+        logs = Path(self.plan.home) / "logs/preflight"
+        preflight_jobs.run(checks, self.machine, self.plan.suite, logs, shell)
+        logger.info("Preflight: passed.", extra={"coevolve": True})
 
     def _fingerprint(self, stage: str, wildcards: dict[str, str]) -> str:
         """The job's fingerprint when the run was planned: a Slurm job reads the Snakefile again, after an edit too."""

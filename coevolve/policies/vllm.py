@@ -141,5 +141,5 @@ def _vllm() -> Any:
     except ImportError as error:
         raise UserError(
             f"`sampler.engine` is vllm, which cannot be imported ({error}); run the stage in the image `sample` "
-            "(docs/run/containers.md), or set sampler.engine=transformers."
+            "(docs/run/cluster.md), or set sampler.engine=transformers."
         ) from error

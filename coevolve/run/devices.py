@@ -34,7 +34,7 @@ def taken(count: int) -> Iterator[None]:
     It waits until so many are free. Nothing changes if `count` is 0 or no more than `count` are visible. Raises
     `UserError` if a Slurm job has fewer.
     """
-    _require_assigned(count)
+    require_assigned(count)
     before = os.environ.get(VISIBLE)
     given = None if before is None else [name.strip() for name in before.split(",") if name.strip()]
     # Under Slurm and in a launched process these are the requested ones: the driver need not be asked.
@@ -56,7 +56,7 @@ def taken(count: int) -> Iterator[None]:
             lock.release()
 
 
-def _require_assigned(count: int) -> None:
+def require_assigned(count: int) -> None:
     """Raise `UserError` if Slurm gave this job fewer GPUs than `count`: it would train on fewer, or on the CPU.
 
     A launched process is one of several that share the GPUs.

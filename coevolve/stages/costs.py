@@ -19,7 +19,7 @@ from coevolve.storage import files
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `costs.md` and `costs.json`: a table by stage and one by method; and their figure.
+    """Write `costs.md` and `costs.json`: a table by stage and one by method; and their figure. Notes the machine.
 
     A job whose environment had no `expected` when it ran has no estimate, and is left out. Where Slurm's accounting
     knows the run, a third table has what it counts.
@@ -41,7 +41,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     numbers: dict[str, Sequence[Line | Accounted]] = {**tables, **({"slurm": slurm} if slurm else {})}
     files.write_json(out / "costs.json", {heading: [asdict(row) for row in rows] for heading, rows in numbers.items()})
     drawing.write(out / "costs.svg", lambda: costs.draw(tables, labels(job.suite)))
-    return {"jobs": len(jobs)}
+    return {"jobs": len(jobs), "machine": machine.model_dump(mode="json")}
 
 
 def _cost(job: Job, machine: Machine, record: Provenance, workload: Workload) -> Cost:

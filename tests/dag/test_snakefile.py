@@ -1,6 +1,7 @@
 """What the Snakefile does before the first job, in real runs of a suite that fetches one file from a mirror folder."""
 
 import hashlib
+import re
 import shlex
 import subprocess
 import sys
@@ -81,6 +82,22 @@ def test_jobs_of_another_python_are_not_forked_from_this_one(repo, tmp_path):
     done = snakemake(repo, "--", TARGET, settings=[f"python={python}"])
     assert done.returncode == 0, done.stderr
     assert written.read_text() == "server: \n"
+
+
+def test_stages_that_sample_with_vllm_start_in_its_environment(repo):
+    own = repo / ".venv_sample/bin/python"
+    own.parent.mkdir(parents=True)
+    own.symlink_to(sys.executable)
+    done = snakemake(repo, "--dry-run", "-p", suite="smoke", settings=["sampler={engine: vllm}"])
+    commands = re.findall(r'"\$\{COEVOLVE_PYTHON:-(.*?)\}" -m coevolve stage (\w+)', done.stdout + done.stderr)
+    started = {stage: python for python, stage in commands}
+    assert started["rollout"] == started["evaluate"] == str(own)
+    assert started["data"] == started["sft"] == started["train"] == sys.executable
+
+
+def test_a_cluster_without_a_site_is_a_sentence(repo):
+    done = snakemake(repo, "--dry-run", suite="smoke", profile="slurm")
+    assert done.stderr.splitlines()[-1].startswith("coevolve: site.yaml: no such file; run `make cluster`, or")
 
 
 def test_without_slurm_a_job_takes_as_many_gpus_as_it_requests(repo, tmp_path):

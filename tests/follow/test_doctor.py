@@ -20,14 +20,17 @@ from coevolve.envs.sciworld import replay
 from coevolve.envs.webshop import doctor as webshop
 from coevolve.errors import UserError
 from coevolve.follow import doctor, slurm
-from coevolve.run import required_files
+from coevolve.run import devices, required_files
 from coevolve.storage import files
 
+#: The nodes that `fake_slurm` lists: CPUs, MB, time limit, number.
+NODES = "32|200000|infinite|2"
 #: What Slurm 22.05 answers of two nodes (the first line), and other kinds of nodes in its format.
-SINFO = (
-    "h100*|up|gpu:h100:8\nmixed|up|gpu:a100:8\nmixed|up|gpu:h100:4(S:0-1),gpu:a100:2\nold|down|gpu:2\n"
-    "cpu|up|(null)\nplain|up|gpu:8"
-)
+SINFO = "".join(
+    f"{kind}|{NODES}\n"
+    for kind in ("h100*|up|gpu:h100:8", "mixed|up|gpu:a100:8", "mixed|up|gpu:h100:4(S:0-1),gpu:a100:2",
+                 "old|down|gpu:2", "cpu|up|(null)", "plain|up|gpu:8")
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -46,6 +49,7 @@ def machine(root, **settings):
 def fake_slurm(tmp_path, monkeypatch):
     """Puts commands of Slurm on PATH, of which `sinfo` runs the given shell script."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv(devices.USE_CPU, "1")  # a build of torch for CPUs would be reported
 
     def script(text):
         for name in slurm.PROGRAMS:
@@ -100,7 +104,7 @@ def test_what_slurm_has_not(repo, fake_slurm, settings, what, words):
     ],
 )
 def test_as_many_gpus_as_the_nodes_have_and_one_more(listed, kind, gpus, repo, fake_slurm):
-    fake_slurm(f"printf 'all*|up|{listed}\\n'")
+    fake_slurm(f"printf 'all*|up|{listed}|{NODES}\\n'")
     enough, more = (examine(repo, gpu=kind, gpus=number)["GPU"] for number in (gpus, gpus + 1))
     assert enough.status == "ok" and (kind is None or enough.text == f"{gpus} x {kind} per node in `all`")
     assert more.status == "wrong" and f"a stage requests {gpus + 1} x " in more.text
@@ -115,7 +119,7 @@ def test_a_slurm_that_does_not_answer(repo, fake_slurm, monkeypatch):
 
 
 def test_no_slurm_and_a_cluster_without_a_default_partition(repo, fake_slurm, tmp_path, monkeypatch):
-    fake_slurm("printf 'a|up|gpu:h100:8\\n'")
+    fake_slurm(f"printf 'a|up|gpu:h100:8|{NODES}\\n'")
     assert "Slurm has no default partition; set `partition` to one of: a." in examine(repo)["partition"].text
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     assert list(examine(repo)) == ["Slurm"]
@@ -218,7 +222,7 @@ def test_the_environments_of_images_are_not_looked_for_outside(repo, tmp_path):
     profile = yaml.safe_load((repo / "profiles/slurm/config.yaml").read_text())
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(profile | {"software-deployment-method": ["apptainer"]}))
     for folder, looked in (("profiles/slurm", True), (str(tmp_path), False)):
-        names = [check.name for check in doctor.run_checks(doctor.RunSetup.of("smoke", [], None, folder))]
+        names = [check.name for check in doctor.run_checks(doctor.RunSetup.of("smoke", [], "cpu", folder))]
         assert ("database server" in names, "Apptainer" in names) == (looked, not looked)
 
 
@@ -291,10 +295,11 @@ def test_a_tagger_that_is_not_installed(repo, monkeypatch):
 
 
 def test_a_profile_brings_its_suite_and_machine(repo):
-    found = doctor.RunSetup.of(None, [], None, "slurm")
-    assert found.profile.slurm and found.suite and found.suite.suite == "paper"
+    found = doctor.RunSetup.of(None, [], None, "one-node")
+    assert not found.profile.slurm and found.suite and found.suite.suite == "paper"
     assert found.machine and found.machine.gpu == "h100"
     assert found.gigabytes > 100
+    assert doctor.RunSetup.of(None, [], "h100", "slurm").profile.slurm
     with pytest.raises(UserError, match=r"profile `slurn`: no slurn/config\.yaml here"):
         doctor.RunSetup.of(None, [], None, "slurn")
 

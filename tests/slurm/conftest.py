@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,15 +18,17 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two nodes of eight fake GPUs each, for the session."""
-    state = tmp_path_factory.mktemp("cluster")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes of eight fake GPUs each, for the session; all users may enter its folder."""
+    state = Path(tempfile.mkdtemp(prefix="cluster-"))
+    state.chmod(0o755)
     done = subprocess.run([HERE / "up.sh", state], capture_output=True, text=True, check=False)
     if done.returncode == 2:
         pytest.skip(done.stderr.strip().splitlines()[-1])
     assert done.returncode == 0, done.stderr
     yield Cluster(state)
     subprocess.run([HERE / "down.sh", state], check=True)
+    shutil.rmtree(state)
 
 
 @pytest.fixture(scope="session")

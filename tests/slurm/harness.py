@@ -127,3 +127,9 @@ def results(repo: Path) -> dict[str, object]:
 def same(run: Run, other: Path) -> bool:
     """Whether the run's pre-trained policy is the other repository's."""
     return (run.repo / PRETRAINED).read_bytes() == (other / PRETRAINED).read_bytes()
+
+
+def restarts(run: Run, job: str) -> int:
+    """How often Slurm itself put a job back into its queue."""
+    shown = run.cluster.ask("scontrol", "show", "job", job)
+    return int(shown.split("Restarts=")[1].split()[0])

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from slurm.harness import Run, copied, ended, machine, results, same, until
+from slurm.harness import Run, copied, ended, machine, restarts, results, same, until
 
 from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl, provenance
@@ -196,9 +196,3 @@ def test_grpo_on_two_nodes_plays_the_episodes_of_one_process_and_trains_on_them(
 def resumed(run: Run) -> bool:
     """Whether the last attempt went on from a checkpoint."""
     return "resuming from checkpoint-" in run.log()
-
-
-def restarts(run: Run, job: str) -> int:
-    """How often Slurm itself put a job back into its queue."""
-    shown = run.cluster.ask("scontrol", "show", "job", job)
-    return int(shown.split("Restarts=")[1].split()[0])

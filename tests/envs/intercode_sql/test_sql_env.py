@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coevolve.envs.base import OVER, EnvError, Setup
+from coevolve.envs.intercode_sql import doctor
 from coevolve.envs.intercode_sql.domain import pool
 from coevolve.envs.intercode_sql.env import NO_ROWS, NOT_UNDERSTOOD, InterCodeSql
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries
@@ -261,3 +262,10 @@ def test_a_killed_server_fails_its_episodes_until_they_start_anew(own_server, co
         assert server.pid != killed
         for env in envs:
             env.close()
+
+
+def test_a_preflight_job_starts_the_server(config):
+    check = doctor.started(config)
+    assert check.status == "ok" and check.text.startswith("MySQL ") and check.text.endswith(" started")
+    broken = config.model_copy(update={"server": config.server.model_copy(update={"binary": "/bin/false"})})
+    assert doctor.started(broken).status == "wrong"

@@ -1,0 +1,156 @@
+"""From a clone to results on a real Slurm: `make cluster`, the preflight jobs, and the main process as a job."""
+
+import json
+import os
+import pwd
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import yaml
+from slurm.harness import PRETRAINED, QUICK, copied, restarts, same, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+USER = pwd.getpwnam("nobody")
+#: An engine that runs the job's words outside of the image, whose name it gives to them, as the real one does.
+ENGINE = """#!/bin/bash
+[ "$1" = --version ] && { echo apptainer version 1.4.5; exit; }
+while [[ $1 != *.sif ]]; do [ "$1" != --bind ] || [ -e "$2" ] || exit 255; shift; done
+export APPTAINER_CONTAINER=$1 COEVOLVE_PYTHON=%s
+shift
+exec "$@"
+"""
+
+
+class OrdinaryUser:
+    """A clone of the kit that belongs to an ordinary user, and what this user runs in it."""
+
+    def __init__(self, cluster, repo, folder):
+        self.cluster, self.repo = cluster, copied(repo, folder / "clone")
+        for name in (
+            "init --quiet",
+            "add coevolve configs profiles",
+            "-c user.name=a -c user.email=a@b commit --quiet --message=all",
+        ):
+            subprocess.run(["git", *name.split()], cwd=self.repo, check=True, capture_output=True)
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, USER.pw_uid, USER.pw_gid, follow_symlinks=False)
+        # The interpreter of this environment may lie in a home folder that others cannot enter.
+        system = Path(f"/usr/bin/python3.{sys.version_info.minor}")
+        self.python = str(system if system.exists() else sys.executable)
+
+    def ask(self, *words, **variables):
+        packages = next(path for path in sys.path if path.endswith("site-packages"))
+        own = {"HOME": str(self.repo), "PYTHONPATH": f"{self.repo}:{packages}", "ACCELERATE_USE_CPU": "1"}
+        own |= {"PATH": f"{self.bin}:{self.cluster.environment['PATH']}"}
+        return subprocess.run(
+            words, cwd=self.repo, env=self.cluster.environment | own | variables, user=USER.pw_uid, group=USER.pw_gid,
+            extra_groups=[], capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    def make_cluster(self, status=0):
+        done = self.ask(self.python, "-m", "coevolve", "cluster", "--suite", "slurm", "--machine", "tests")
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout
+
+    def snakemake(self, *words, **variables):
+        command = [self.python, "-m", "snakemake", "--profile", "slurm", *QUICK, "--config", "suite=slurm"]
+        return self.ask(*command, *words, **variables)
+
+    def jobs(self):
+        """(name, state) of this clone's jobs, in the order of their submission."""
+        lines = self.cluster.ask("squeue", "--noheader", "--states=all", "--sort=i", "--format=%j %T %Z").splitlines()
+        return [tuple(line.split()[:2]) for line in lines if line.endswith(str(self.repo))]
+
+    def provenances(self):
+        return [json.loads(path.read_text()) for path in (self.repo / "results/slurm").rglob("provenance.json")]
+
+
+@pytest.fixture
+def user(cluster, repo):
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are their owner's alone
+        yield OrdinaryUser(cluster, repo, Path(folder))
+
+
+def test_two_commands_of_an_ordinary_user_end_with_the_tables(user):
+    first = user.make_cluster()
+    assert "gpu: h100" in first and "site.yaml, extending configs/machines/tests.yaml" in first
+    assert "Nothing was left to set up." in user.make_cluster()
+    done = user.snakemake("--", "all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (user.repo / "results/slurm/paper/table1/table1.md").exists()
+    names = [name.rpartition("_")[2] for name, _ in user.jobs()]
+    assert names[:4] == ["preflight"] * 4 and "preflight" not in names[4:], "nothing was submitted before they passed"
+    records = user.provenances()
+    assert {record["dirty"] for record in records} == {False}, "the site is no uncommitted change"
+    (costs,) = (record for record in records if record["stage"] == "costs")
+    assert costs["notes"]["machine"]["label"] == "nodes of 8 h100" and "site.yaml" in costs["inputs"]
+    site = yaml.safe_load((user.repo / "site.yaml").read_text())
+    assert set(site["preflight"]) == {"envs-cpu", "sample-1gpu", "train-8gpu", "train-cpu"}
+    assert site["costs"]["startup_seconds"] > site["costs"]["reading_weights_seconds"] > 0
+
+
+def test_with_an_engine_and_images_every_stage_runs_in_its_own(user):
+    engine = user.bin / "apptainer"
+    engine.write_text(ENGINE % user.python)
+    engine.chmod(0o755)
+    code = "from coevolve.assets import images\nfrom pathlib import Path\nfor name in ('envs', 'train', 'sample'):\n"
+    code += "    Path(f'{name}.sif').write_text(name)\n    images.add(name, Path(f'{name}.sif'), 'c' * 40, 'base')\n"
+    assert user.ask(user.python, "-c", code).returncode == 0
+    assert "containers: True" in user.make_cluster()
+    done = user.snakemake("--", PRETRAINED)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ran = {record["stage"]: record["container"].partition("-")[0] for record in user.provenances()}
+    assert ran["data"] == "envs" and ran["pretrain"] == "train"
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "sentence"),
+    [
+        (["--suite", "slurm", "--image", "train", "--gpus", "3"], {"ACCELERATE_USE_CPU": ""}, "--gpus 3: Slurm job"),
+        (["--suite", "sql", "--image", "envs"], {"COEVOLVE_SERVERS": "/nowhere"}, "database server: "),
+    ],
+    ids=["a GPU fewer", "no MySQL"],
+)
+def test_what_a_node_lacks_is_a_sentence_of_its_check(user, words, variables, sentence):
+    (user.repo / "configs/sql.yaml").write_text("extends: [small.yaml, envs/intercode_sql-small.yaml]\nsuite: sql\n")
+    job = ["srun", "--gpus=1", "--mem=4G", "--time=5", user.python, "-m", "coevolve", "preflight"]
+    done = user.ask(*job, "--machine", "tests", *words, **variables)
+    (failed,) = [line for line in done.stdout.splitlines() if not line.startswith("ok ")]
+    assert done.returncode != 0 and sentence in failed, done.stdout + done.stderr
+
+
+def test_a_node_without_scratch_ends_the_run_before_any_other_job(user):
+    (user.repo / "data/mirror").symlink_to("/scratch/of/nobody")
+    user.make_cluster(status=1)
+    done = user.snakemake("--", PRETRAINED)
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode != 0 and last.startswith("coevolve: preflight "), done.stderr
+    assert "disk of data/mirror: data/mirror links to /scratch/of/nobody, which does not exist; make it." in last
+    assert {name for name, _ in user.jobs()} == {"coevolve_preflight"}
+    assert not (user.repo / "results/slurm/data").exists()
+    assert "preflight" not in yaml.safe_load((user.repo / "site.yaml").read_text())
+
+
+@pytest.mark.parametrize("profile", ["slurm", "one-node"])
+def test_the_main_process_as_a_job_continues_after_its_time_limit(run, alone, profile):
+    """Slurm sends the signal ahead of the limit; here it is sent once a training has written a checkpoint."""
+    options = QUICK if profile == "slurm" else ["--cores", "2"]
+    words = ["--profile", profile, *options, "--config", "suite=slurm", "machine=tests", "--", PRETRAINED]
+    path = f"{Path(sys.executable).parent}:{run.cluster.environment['PATH']}"
+    variables = run.cluster.environment | {"PYTHONPATH": str(run.repo), "HOME": str(run.repo), "PATH": path}
+    submit = ["sbatch", "--parsable", "--gpus=8", "profiles/main.sh", *words]
+    done = subprocess.run(submit, cwd=run.repo, env=variables, capture_output=True, text=True, check=True)
+    job, frozen = done.stdout.strip(), run.frozen()
+    run.cluster.ask("scancel", "--batch", "--signal=USR1", job)
+    frozen.resume()
+    until(lambda: restarts(run, job) == 1, "the job to go back into the queue")
+    until(lambda: job in run.cluster.jobs("completed,failed,cancelled"), "the job's end")
+    log = (run.repo / "coevolve_main.log").read_text()
+    assert job in run.cluster.jobs("completed"), log
+    assert f"job {job} goes back into the queue" in log and "resuming from checkpoint-" in run.log()
+    assert same(run, alone)
