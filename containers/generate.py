@@ -28,6 +28,8 @@ ENVIRONMENT = {
 }
 #: The wheel that is installed without its dependencies, which conflict with those of the kit (after `pip check`).
 BFCL = "pip install --no-cache-dir --no-deps --require-hashes --requirement /build/envs_setup/bfcl.lock"
+#: WebShop's tagger, which a package index does not have.
+TAGGER = "--requirement /build/envs_setup/tagger.lock"
 #: This package, in an image that serves.
 PACKAGE = "pip install --no-cache-dir --no-deps --no-build-isolation /build"
 #: Shell commands that run in this order and make one layer.
@@ -65,7 +67,7 @@ def generated_files(recipes: images.ImageRecipes) -> dict[str, str]:
 
 def _variables(recipes: images.ImageRecipes, name: str) -> dict[str, object]:
     """The variables of the templates. Build arguments are written ${NAME}."""
-    lock_file = _lock_file(name)
+    lock_file = str(images.packages_lock(name, ROOT))
     locked = dict(line.split("==") for line in (ROOT / lock_file).read_text(encoding="utf-8").split())
     packages = _packages(recipes, name, lock_file, list(locked))
     *steps, test_step = _steps(recipes, name, lock_file, packages)
@@ -107,6 +109,8 @@ def _steps(recipes: images.ImageRecipes, name: str, lock_file: str, packages: li
     steps.append((f"{pip} {' '.join(package for package in packages if package != 'torch')}", "pip check"))
     if "bfcl" in recipe.extras:
         steps.append((BFCL,))
+    if "webshop" in recipe.extras:
+        steps.append((f"{pip} {TAGGER}",))
     if recipe.mysql:
         steps.append(MYSQL)
     # As the user that a container runs as.
@@ -133,12 +137,6 @@ def _packages_of_extra(name: str) -> set[str]:
     for requirement in map(Requirement, PYPROJECT["optional-dependencies"][name]):
         packages |= set().union(*map(_packages_of_extra, requirement.extras)) or {requirement.name}
     return packages
-
-
-def _lock_file(name: str) -> str:
-    """Path of an image's lock file: its own if its packages conflict with those of the other images."""
-    paths = (f"containers/{name}/requirements.lock", f"envs_setup/{name}.lock")
-    return next((path for path in paths if (ROOT / path).exists()), "requirements.lock")
 
 
 if __name__ == "__main__":
