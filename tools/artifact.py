@@ -1,6 +1,6 @@
 """Fills the tables of docs/read/artifact.md from configs/claims.yaml, the plan and committed results.
 
-The plan's numbers on docs/README.md, docs/run/slurm.md and docs/run/training.md too. `python -m tools.artifact`
+The plan's numbers on docs/README.md, docs/run/cluster.md and docs/run/training.md too. `python -m tools.artifact`
 rewrites the pages; tests/docs/test_artifact_page.py compares.
 """
 
@@ -135,7 +135,7 @@ def plan_pages() -> dict[Path, str]:
             raise ValueError(f"docs/README.md: {count} lines of `{suite}`")
     alone = front_page.planned(load_suite("paper", as_overrides(SEEDS)), CLUSTER, ABLATION[0].targets, env="webshop")
     filled = {
-        docs / "run/slurm.md": {"ablation": _planned([*_commands(ABLATION), ("WebShop alone, three seeds", alone)])},
+        docs / "run/cluster.md": {"ablation": _planned([*_commands(ABLATION), ("WebShop alone, three seeds", alone)])},
         docs / "run/training.md": {"states": _states(), "layouts": _layouts()},
     }
     return {docs / "README.md": index} | {

@@ -40,13 +40,13 @@ COMMANDS = (
     ("make test", "the tests, except the slow ones", "the same"),
     ("make real", "SFT, ETO, co-evolving with a pretrained model", "the same"),
     ("snakemake --profile one-gpu", "ScienceWorld with Qwen3-0.6B, one seed", "one GPU of 24 GB"),
-    ("snakemake --profile slurm", "the whole paper with Llama-2-7B-Chat, one seed", "nodes of 8 H100"),
+    ("make cluster && snakemake --profile slurm", "the whole paper with Llama-2-7B-Chat, one seed", "nodes of 8 H100"),
     ("snakemake --profile slurm -- ablation_main_rows", "only its rows SFT, ETO and co-evolving", "the same"),
 )
 #: The suite, machine and targets of the commands that were planned and not run.
 PLANNED = {
     "snakemake --profile one-gpu": ("reviewer", "one-gpu", ()),
-    "snakemake --profile slurm": ("paper", "h100", ()),
+    "make cluster && snakemake --profile slurm": ("paper", "h100", ()),
     "snakemake --profile slurm -- ablation_main_rows": ("paper", "h100", ("ablation_main_rows",)),
 }
 #: Units of `tests/data/contents.json` that the README counts, and their names there.
@@ -80,7 +80,7 @@ def _times() -> str:
     times = json.loads((REFERENCE / "times.json").read_text())
     lines = ["| command | content | where | minutes |", "|---|---|---|---|"]
     for command, content, where in COMMANDS:
-        minutes = "not measured" if command.startswith("make ") else "**not run here**"
+        minutes = "**not run here**" if command in PLANNED or not command.startswith("make ") else "not measured"
         if command in PLANNED:
             suite, machine, goals = PLANNED[command]
             cost, *ends = planned(load_suite(suite), machine, goals)

@@ -38,7 +38,7 @@ def test_the_page_is_what_the_script_writes(root, text):
 
 def test_the_plans_numbers_on_other_pages_are_what_the_script_writes():
     pages = artifact.plan_pages()
-    assert [page.name for page in pages] == ["README.md", "slurm.md", "training.md"]
+    assert [page.name for page in pages] == ["README.md", "cluster.md", "training.md"]
     for page, written in pages.items():
         assert page.read_text() == written, "run `python -m tools.artifact`"
 

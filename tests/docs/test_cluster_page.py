@@ -7,7 +7,7 @@ from checkout import environment
 
 
 def test_jobs_run_without_a_home_folder(read, kit):
-    (variables,) = re.findall(r"```sh\n(export .*\n)```", read("your_cluster").text)
+    (variables,) = re.findall(r"```sh\n(export .*\n)```", read("cluster").text)
     jobs = "results/smoke/data/sciworld/explore.jsonl results/smoke/prepared/webshop/meta.json"
     commands = f"python -m snakemake --profile smoke -- {jobs} && python -c 'import matplotlib.pyplot'"
     unset = ("XDG_CACHE_HOME", "MPLCONFIGDIR", "COEVOLVE_CACHE")
