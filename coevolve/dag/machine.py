@@ -28,7 +28,8 @@ def load_machine(name: str | Path) -> Machine:
     shared = machine.vllm.tensor_parallel_size
     for stage, declared in STAGES.items():
         resources = job_resources(machine, stage)
-        if declared.plays and resources.gpus not in (0, shared):
+        # GRPO, which several processes share, has an engine in each.
+        if declared.plays and not declared.launchable and resources.gpus not in (0, shared):
             problem = f"it is {shared}, but a job of `{stage}` requests {resources.gpus} GPUs"
             raise UserError(f"{path}: key `vllm.tensor_parallel_size`: {problem}; make them equal.")
         if resources.processes > 1 and not declared.launchable:

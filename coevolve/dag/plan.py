@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coevolve.config.derived.methods import for_method
+from coevolve.config.derived.protocol import grpo_engine
 from coevolve.config.derived.sizes import parts
 from coevolve.config.kinds import has_module, module_name
 from coevolve.config.machine import Shards
@@ -132,6 +133,12 @@ class Plan(Layout):
         """The engine that plays in a job; None: the stage declares none, and plays with the built-in one if at all."""
         plays = STAGES[stage].plays
         return plays(self.restricted(stage, wildcards), wildcards["model"]) if plays else None
+
+    def image(self, stage: str) -> str:
+        """The name of the container image of a stage's jobs; empty: none."""
+        suites = (self.suite, *(for_method(self.suite, method) for method in self.suite.recipes))
+        colocates = STAGES[stage].plays is grpo_engine and any(suite.grpo.engine for suite in suites)
+        return "online" if colocates else STAGES[stage].image
 
     def policies_read(self, stage: str, wildcards: Wildcards) -> list[str]:
         """The `policy.json` of each policy whose weights a job reads."""

@@ -34,7 +34,7 @@ from coevolve.run import required_files
 LOCK = Path("requirements.lock")
 RESULTS = Path("results")
 _OTHER_MACHINE = "name another of `ls configs/machines` with `--machine`, and to Snakemake with `--config machine=`"
-_OTHER_ENGINE = "run with `--sdm apptainer`, or with `--config 'sampler={engine: transformers}'`"
+_OTHER_ENGINE = "run with `--sdm apptainer`, or with `--config 'sampler={engine: transformers}' 'grpo={engine: null}'`"
 #: Free space that every run needs, in GB (1e9 bytes).
 MINIMUM_GB = 1.0
 
@@ -133,7 +133,7 @@ def run_checks(setup: RunSetup) -> Iterator[Check]:
         yield from required_files.image_checks()
     if setup.suite:
         yield from required_files.verify(setup.suite, setup.suite_name, thorough=False)
-        if setup.suite.sampler.engine == "vllm" and not setup.profile.containers:
+        if "vllm" in (setup.suite.sampler.engine, setup.suite.grpo.engine) and not setup.profile.containers:
             yield run_check("vLLM", _vllm)
     if not setup.profile.containers:  # the images have the environments of their jobs
         yield from _environments(setup.suite)
@@ -242,7 +242,7 @@ def _environments(suite: Suite | None) -> Iterator[Check]:
 
 def _vllm() -> str:
     if (version := _version("vllm")) is None:
-        raise UserError(f"not installed, but the suite samples with it; {_OTHER_ENGINE}.")
+        raise UserError(f"not installed, but the suite plays with it; {_OTHER_ENGINE}.")
     return version
 
 

@@ -49,7 +49,7 @@ class SnakemakeRun:
         self.machine = load_machine(self._machine_file)
         self.plan = Plan(load_suite(suite, self._overrides), shards=self.machine.shards, machine=self._machine_file)
         self._contained = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
-        self._images = images.named({stage.image for stage in STAGES.values()} - {""}) if self._contained else {}
+        self._images = images.named({*map(self.plan.image, STAGES)} - {""}) if self._contained else {}
         self.command = self._command(suite, given_name(config, "python", sys.executable), _reuse_flag(config))
         self._locks = [ProcessLock(Path(self.plan.home) / ".lock")]
         self._missing: list[UserError] = []
@@ -60,7 +60,7 @@ class SnakemakeRun:
 
     def image(self, stage: str) -> str | None:
         """The container image of a stage's jobs; None for a job outside of containers."""
-        name = STAGES[stage].image
+        name = self.plan.image(stage)
         return str(self._images[name].file) if name in self._images else None
 
     def inputs(self, stage: str) -> Callable[[Any], dict[str, list[str]]]:

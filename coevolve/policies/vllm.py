@@ -34,11 +34,21 @@ class VllmPolicy(ContinuousPolicy):
     Common prefixes are computed once, also between turns. Input and output are token ids: vLLM's tokenizer, chat
     template and generation config are not used. Each completion has its own seed, derived from the episode and the
     turn. The batch affects the last bits of the logits, and so occasionally a token. The engine frees its memory when
-    it is garbage-collected; a process can hold only one.
+    it is garbage-collected; a process can hold only one. `logps`: keep log-probs of sampled tokens, which are those of
+    the temperature if `llm` has vLLM's "processed_logprobs".
     """
 
-    def __init__(self, llm: Any, tokenizer: Any, ref: PolicyRef, *, context: int, long_prompt: LongPrompt) -> None:
-        self._ref = ref
+    def __init__(
+        self,
+        llm: Any,
+        tokenizer: Any,
+        ref: PolicyRef,
+        *,
+        context: int,
+        long_prompt: LongPrompt,
+        logps: bool = False,
+    ) -> None:
+        self._ref, self._keeps_logps = ref, logps
         self._llm, self._engine = llm, llm.llm_engine
         renderer = Renderer(tokenizer)
         self._window = ContextWindow(renderer, context, long_prompt)
@@ -55,7 +65,7 @@ class VllmPolicy(ContinuousPolicy):
         """The policy in the directory `path`; raises `UserError` if vLLM is missing, or rejects it or the settings."""
         ref, devices = policy_dir.describe(path), settings.devices
         require_whole(path)
-        vllm = _vllm()
+        vllm = module()
         gc.collect()  # an unused engine keeps its memory until its reference cycles are collected
         try:
             llm = vllm.LLM(
@@ -89,7 +99,7 @@ class VllmPolicy(ContinuousPolicy):
             if ids is None:
                 self._finished[conversation.key] = self._window.completion(None)
                 continue
-            prompt = _vllm().inputs.tokens_input(list(ids))
+            prompt = module().inputs.tokens_input(list(ids))
             request = {"prompt": prompt, "params": self._parameters(conversation, sampling)}
             if not self._first:  # the cache holds what prompts share with it once
                 self._first, self._queue = ids, AdmissionQueue(self._cache_tokens - len(ids))
@@ -104,7 +114,10 @@ class VllmPolicy(ContinuousPolicy):
             self._running.add(key)
         for output in self._engine.step() if self._running else ():
             self._running.discard(output.request_id)
-            finished[output.request_id] = self._window.completion(tuple(output.outputs[0].token_ids))
+            sampled = output.outputs[0]
+            kept = zip(sampled.token_ids, sampled.logprobs, strict=True) if self._keeps_logps else ()
+            logps = tuple(ranked[token].logprob for token, ranked in kept)
+            finished[output.request_id] = self._window.completion(tuple(sampled.token_ids), logps)
         return finished
 
     def forget(self, key: str) -> None:
@@ -116,7 +129,7 @@ class VllmPolicy(ContinuousPolicy):
             self._running.discard(key)
 
     def _parameters(self, conversation: Conversation, sampling: Sampling) -> Any:
-        return _vllm().SamplingParams(
+        return module().SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_new_tokens,
@@ -124,7 +137,8 @@ class VllmPolicy(ContinuousPolicy):
             stop_token_ids=[self._end_of_turn],
             ignore_eos=True,  # only the end-of-turn token ends a turn
             detokenize=False,
-            output_kind=_vllm().sampling_params.RequestOutputKind.FINAL_ONLY,
+            logprobs=0 if self._keeps_logps else None,  # 0: of the sampled token alone
+            output_kind=module().sampling_params.RequestOutputKind.FINAL_ONLY,
         )
 
 
@@ -133,13 +147,17 @@ def player(folder: Path, settings: EngineSettings) -> tuple[VllmPolicy, int]:
     return VllmPolicy.load(folder, settings), settings.workers
 
 
-def _vllm() -> Any:
-    """The vLLM module, set to run its engine in this process; raises `UserError` if it cannot be imported."""
+def module(key: str = "sampler.engine", image: str = "sample", other: str = "transformers") -> Any:
+    """The vLLM module, set to run its engine in this process.
+
+    Raises `UserError` if it cannot be imported, with the key that selects it, the image that has it and the key's value
+    for the built-in engine.
+    """
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     try:
         return importlib.import_module("vllm")
     except ImportError as error:
         raise UserError(
-            f"`sampler.engine` is vllm, which cannot be imported ({error}); run the stage in the image `sample` "
-            "(docs/run/containers.md), or set sampler.engine=transformers."
+            f"`{key}` is vllm, which cannot be imported ({error}); run the stage in the image `{image}` "
+            f"(docs/run/containers.md), or set {key}={other}."
         ) from error

@@ -47,7 +47,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 def _cost(job: Job, machine: Machine, record: Provenance, workload: Workload) -> Cost:
     """Estimated and measured cost of a finished job; its workload was estimated when it ran."""
     weights = parameter_count(job.suite.models[record.wildcards["model"]]) if "model" in record.wildcards else 0.0
-    engine = record.config.get("sampler", {}).get("engine")
+    # PPO and GRPO, which train while they play, do not play with the sampler's engine.
+    section = next((name for name in ("ppo", "grpo") if name in record.config), "sampler")
+    engine = record.config.get(section, {}).get("engine")
     cost = costs.estimate(workload, weights, machine, record.stage, engine)
     reused = record.reused_from is not None
     return replace(cost, measured=record.seconds, measured_cpu=record.cpu_seconds, reused=reused)

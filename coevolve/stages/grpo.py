@@ -12,5 +12,5 @@ from coevolve.train import grpo
 def run(job: Job, out: Path) -> TrainReport:
     """Train the `policy` on the `tasks`; write a policy directory with the episodes that it trained on."""
     config, training = job.suite.grpo, training_run(job, out, start="policy")
-    with online_setup(job, grpo.episodes_per_rank(config)) as setup:
+    with online_setup(job, grpo.episodes_per_rank(config), engine=config.engine) as setup:
         return grpo.run_grpo(setup, config, training)

@@ -22,5 +22,5 @@ def run(job: Job, out: Path) -> TrainReport:
         pool, job.branch.iteration, evolution.steps, config.batch_size // config.group, evolution.replay, job.seed
     )
     tasks, reference = [each.task for each in pool], job.file("reference").parent if "reference" in job.inputs else None
-    with online_setup(job, grpo.episodes_per_rank(config), tasks) as setup:
+    with online_setup(job, grpo.episodes_per_rank(config), tasks, config.engine) as setup:
         return grpo.run_grpo(setup, config, training, schedule, reference)

@@ -13,19 +13,24 @@ Sampling and the order of tasks are the kit's; `beta` and clipping come from the
 other trainings. docs/read/decisions.md has the defaults of TRL that affect the result.
 """
 
+import contextlib
+import importlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from coevolve.config.baselines import GrpoConfig
+from coevolve.config.machine import VllmDevices
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.checkpoint import require_whole
+from coevolve.policies.engines import engine_module
 from coevolve.records.episodes import Task
 from coevolve.records.training import TrainReport
 from coevolve.storage import policy_dir
@@ -37,10 +42,14 @@ from coevolve.train.policy_io import TrainingRun
 class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]
     """GRPOTrainer with the episodes of an `Explorer`; `schedule` holds the tasks of each step, one for each group."""
 
+    vllm_generation: Any
+
     def __init__(self, *, explorer: Explorer, schedule: Sequence[Sequence[Task]], **trl: Any) -> None:
         self._explorer, self._schedule = explorer, schedule
         super().__init__(rollout_func=self._rollout, reward_funcs=[episode_reward], **trl)
-        if explorer.keeps_logps:
+        if explorer.vllm:
+            explorer.llm = self.vllm_generation.llm
+        elif explorer.keeps_logps:
             # TRL reads log-probs of sampling of vLLM alone, whose weights it also refreshes; the explorer does that.
             self.use_vllm, self._last_loaded_step = True, -1
             self.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
@@ -53,10 +62,21 @@ class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]
             raise RuntimeError(f"step {step}: {len(tasks)} episodes for {ranks} ranks, TRL expects {count} on each")
         first = self.accelerator.process_index * count
         model = self.accelerator.unwrap_model(self.model)
-        episodes = self._explorer.play(model, step, tasks, slice(first, first + count))
+        with self._awake():
+            episodes = self._explorer.play(model, step, tasks, slice(first, first + count))
         experiences = [self._explorer.experience(episode) for episode in episodes]
         filled = experiences + [None] * (count - len(episodes))
         return completions(filled, self._explorer.end_of_turn, logps=self._explorer.keeps_logps)
+
+    @contextlib.contextmanager
+    def _awake(self) -> Iterator[None]:
+        """Give vLLM room for its cache inside the block; its weights TRL woke when it refreshed them."""
+        sleeps = self.args.vllm_enable_sleep_mode
+        if sleeps:
+            self._explorer.llm.wake_up(tags=["kv_cache"])
+        yield
+        if sleeps:
+            self._explorer.llm.sleep(level=1)
 
     def _send_telemetry(self) -> None:
         pass
@@ -105,6 +125,8 @@ def run_grpo(
     """
     started = time.monotonic()
     episodes_per_rank(config)
+    if setup.vllm:
+        _require_vllm(setup)
     if reference:
         policy_dir.describe(reference)
         require_whole(reference)
@@ -121,6 +143,25 @@ def episodes_per_rank(config: GrpoConfig) -> int:
     """The episodes of a rank's groups of a step; raises `UserError` for more processes than groups."""
     groups = config.batch_size // config.group
     return online.per_rank(groups, "groups of episodes (`grpo.batch_size` / `grpo.group`)") * config.group
+
+
+def _require_vllm(setup: OnlineSetup) -> None:
+    """Raises `UserError` where vLLM is missing, or would not play in the type that the suite names."""
+    importlib.import_module(engine_module("vllm")).module("grpo.engine", "online", "null")
+    if setup.dtype == "float32":
+        raise UserError("`grpo.engine` is vllm, which TRL starts in bfloat16; set sampler.dtype=bfloat16 or null.")
+
+
+def _colocated(devices: VllmDevices, context: int) -> dict[str, Any]:
+    """TRL's arguments for an engine of vLLM in each process, beside the training."""
+    return {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_gpu_memory_utilization": devices.colocated_memory_utilization,
+        "vllm_tensor_parallel_size": 1,
+        "vllm_max_model_length": context,
+        "vllm_enable_sleep_mode": torch.cuda.is_available(),
+    }
 
 
 def _over_ranks(config: GrpoConfig) -> GrpoConfig:
@@ -161,6 +202,7 @@ def group_trainer(
         "model_init_kwargs": {"dtype": "bfloat16"} if run.mixed else None,  # of the reference policy of the KL term
         "max_completion_length": explorer.context,  # the explorer truncates
         "shuffle_dataset": False,
+        **(_colocated(explorer.vllm, explorer.context) if explorer.vllm else {}),
     }
     return GroupTrainer(
         explorer=explorer,

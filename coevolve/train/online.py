@@ -1,6 +1,7 @@
 """What PPO and GRPO share: rollouts of the policy in training, and its episodes as token sequences."""
 
 import contextlib
+import importlib
 import logging
 import math
 import os
@@ -13,16 +14,19 @@ import torch
 
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
+from coevolve.config.machine import VllmDevices
 from coevolve.config.names import LongPrompt, Protocol
 from coevolve.envs.base import Env
 from coevolve.errors import UserError
 from coevolve.policies import loading
+from coevolve.policies.base import Policy
+from coevolve.policies.engines import engine_module
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.records.episodes import PolicyRef, Sampling, StopReason, Task, Trajectory
 from coevolve.records.training import TrainReport
 from coevolve.rollout import PromptBuilder, rollout
 from coevolve.storage import jsonl, policy_dir
-from coevolve.train import train_report
+from coevolve.train import player, train_report
 from coevolve.train.dataset import TrainingSet, steps_of
 from coevolve.train.player import Player
 from coevolve.train.policy_io import TrainingRun
@@ -36,6 +40,7 @@ class OnlineSetup:
 
     The policy samples at temperature 1 from all tokens (choice): only then are the probabilities in the objectives
     those that the tokens were sampled with. `dtype`: of the weights that sample (:func:`loading.compute_dtype`).
+    `vllm`: the devices of the vLLM engine that plays (None: the built-in engine does).
     """
 
     tasks: Sequence[Task]
@@ -46,6 +51,7 @@ class OnlineSetup:
     max_new_tokens: int
     retries: int
     dtype: str | None = None
+    vllm: VllmDevices | None = None
 
 
 @dataclass(frozen=True)
@@ -76,32 +82,26 @@ class Explorer:
         self._renderer = Renderer(self._tokenizer)
         self.end_of_turn = self._renderer.end_of_turn
         dtype = loading.compute_dtype(setup.dtype)
-        self._player = Player(run, dtype, self.start.sha256)
+        self.vllm = setup.vllm
+        self._player = None if setup.vllm else Player(run, dtype)
+        #: vLLM's engine, if it plays: a trainer makes it, and gives it the current weights.
+        self.llm: Any = None
         #: Whether the probabilities of sampling are not those of the training's passes.
-        self.keeps_logps = run.mixed or dtype != torch.float32
+        self.keeps_logps = run.mixed or dtype != torch.float32 or setup.vllm is not None
 
     def play(self, model: Any, step: int, tasks: Sequence[Task], part: slice = slice(None)) -> list[Trajectory]:
         """One episode of each of `tasks`, in their order; a repeated task gives one episode per repetition.
 
         `part`: the episodes among them that this process plays. All ranks call this together.
         """
-        setup = self._setup
-        self._player.refresh(model)
-        ref = PolicyRef(name=f"{self.start.name}@{step}", sha256=self._player.digest(), base=self.start.base)
+        setup, sha256 = self._setup, player.digest(model, self.start.sha256)
+        ref = PolicyRef(name=f"{self.start.name}@{step}", sha256=sha256, base=self.start.base)
+        policy, slots = self._policy(model, ref)
         with contextlib.closing(self._opened_journal(step, ref)) as journal:
-            policy = TransformersPolicy(
-                self._player.causal_lm,
-                self._tokenizer,
-                ref,
-                slots=len(setup.envs),
-                context=self.context,
-                long_prompt=setup.long_prompt,
-                logps=self.keeps_logps,
-            )
             return rollout(
                 tasks,
                 policy,
-                setup.envs[: policy.slots],
+                setup.envs[:slots],
                 samples=1,
                 sampling=Sampling(temperature=1.0, top_p=1.0, max_new_tokens=setup.max_new_tokens),
                 seed=seeds.derive(self._run.seed, "explore", step),
@@ -112,6 +112,17 @@ class Explorer:
                 prompt=setup.prompt,
                 part=part,
             )
+
+    def _policy(self, model: Any, ref: PolicyRef) -> tuple[Policy, int]:
+        """The policy with the weights of `model`, and how many episodes it holds at once."""
+        setup = self._setup
+        same: Any = {"context": self.context, "long_prompt": setup.long_prompt, "logps": self.keeps_logps}
+        if self._player is None:
+            engine = importlib.import_module(engine_module("vllm"))  # by name: see `coevolve.policies.engines`
+            return engine.VllmPolicy(self.llm, self._tokenizer, ref, **same), len(setup.envs)
+        self._player.refresh(model)
+        policy = TransformersPolicy(self._player.causal_lm, self._tokenizer, ref, slots=len(setup.envs), **same)
+        return policy, policy.slots
 
     def experience(self, episode: Trajectory) -> Experience | None:
         """The episode as at most `context` tokens; None if it has no action in them, or if its environment failed."""

@@ -38,6 +38,8 @@ STATE = "trainer_state.json"
 FSDP_PRECISION = dict.fromkeys(("param_dtype", "reduce_dtype", "output_dtype"), torch.float32)
 #: The metrics of the steps of a training that runs, one JSON line each.
 METRICS = "metrics.jsonl"
+#: The names of transformers' argument for recomputing activations, the newest first.
+_RECOMPUTE = ("activation_checkpointing", "gradient_checkpointing")
 
 
 def rate_factor(step: int, *, schedule: str, warmup: int, steps: int) -> float:
@@ -98,7 +100,7 @@ class MaskedTrainer(ScheduledTrainer):
         model = self.prepare_forward(model)
         if run.lora:
             model = policy_io.add_adapters(model, run.lora)
-            if arguments.activation_checkpointing:
+            if arguments.gradient_checkpointing:  # newer versions keep it equal to theirs
                 model.enable_input_require_grads()
         super().__init__(
             model=model,
@@ -220,7 +222,7 @@ def training_settings(
         "optim": "adamw_torch_fused",
         "bf16": run.mixed,  # autocast only: weights and optimizer state stay float32
         "use_cpu": run.mixed and not cuda,  # transformers refuses `bf16` without a GPU unless this is set
-        "activation_checkpointing": model.num_parameters() > RECOMPUTE_ABOVE,
+        next(name for name in _RECOMPUTE if hasattr(TrainingArguments, name)): model.num_parameters() > RECOMPUTE_ABOVE,
         "seed": seeds.derive(run.seed, "trainer") % 2**32,
         "save_strategy": "steps",
         "save_steps": config.save_steps,

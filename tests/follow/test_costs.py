@@ -99,11 +99,13 @@ def test_playing_costs_what_the_engine_that_plays_takes(root, plan, machine):
 
     own, vllm = (machine.costs.reading, machine.costs.writing), (machine.costs.vllm_reading, machine.costs.vllm_writing)
     built_in = load_suite(root / "configs/suites/paper.yaml", ["sampler={engine: transformers}"])
+    colocated = load_suite(root / "configs/suites/paper.yaml", ["grpo.engine=vllm"])
     for (left, read, write), (reading, writing) in {
         rates("evaluate", "base/seed0"): vllm,
         rates("evaluate", "base/seed0", built_in): own,
         rates("ppo", "ppo/seed0/iter1"): own,
         rates("grpo", "grpo/seed0/iter1"): own,
+        rates("grpo", "grpo/seed0/iter1", colocated): vllm,
     }.items():
         assert left == pytest.approx(read / reading + write / writing)
 

@@ -46,7 +46,7 @@ def work(rank, path, port, fused, folder):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     loss_of(model, rank, fused).backward()
-    player = Player(TrainingRun(path, folder, folder, seed=1), torch.float32, start="")
+    player = Player(TrainingRun(path, folder, folder, seed=1), torch.float32)
     with torch.no_grad():
         for weight in model.parameters():
             weight *= 2

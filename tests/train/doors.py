@@ -65,14 +65,18 @@ def stroll(conversation):
 @pytest.fixture(scope="session")
 def half(tmp_path_factory):
     """The directory of a policy that knows what can be done in the world, and not what is good to do."""
-    folder = tmp_path_factory.mktemp("half")
+    return taught(tmp_path_factory.mktemp("half"), ARCHITECTURE)
+
+
+def taught(folder, architecture):
+    """The directory of such a policy."""
     with closing(jsonl.Journal(folder / "shown.jsonl", Trajectory)) as journal:
         shown = rollout(
             TASKS, ScriptedPolicy(stroll), [KeyDoor()], samples=32, sampling=SAMPLING, seed=0, journal=journal, **RULES
         )
     texts = [message.content for episode in shown for message in (*episode.prompt, *episode.completion)]
     start, out = folder / "random", folder / "half"
-    tiny_model.build(ARCHITECTURE, context=CONTEXT, texts=texts, seed=1, out=start, name="tiny")
+    tiny_model.build(architecture, context=CONTEXT, texts=texts, seed=1, out=start, name="tiny")
     renderer = Renderer(loading.load_tokenizer(start))
     rows = [renderer.render(episode.prompt, episode.completion) for episode in shown]
     sft.run_sft(rows, SFT, TrainingRun(start, out, folder / "work", seed=1))

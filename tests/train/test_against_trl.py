@@ -49,7 +49,7 @@ def trl_settings(work):
     return {
         "output_dir": str(work), "max_steps": STEPS, "per_device_train_batch_size": BATCH, "learning_rate": RATE,
         "lr_scheduler_type": "constant", "max_grad_norm": 1e9, "optim": "adamw_torch_fused", "bf16": False,
-        "train_sampling_strategy": "sequential", "activation_checkpointing": False, "max_length": None,
+        "train_sampling_strategy": "sequential", "gradient_checkpointing": False, "max_length": None,
         "logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True,
     }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Stages of the second paper: rounds of GRPO on a pool of synthetic tasks that grows (arXiv 2604.15840)."""
 
 from coevolve.config.derived.methods import for_method
-from coevolve.config.derived.protocol import explorer_engine
+from coevolve.config.derived.protocol import explorer_engine, grpo_engine
 from coevolve.config.derived.recipes import POOL_LEARNING, has_pool
 from coevolve.dag.branch import Branch
 from coevolve.dag.layout import Layout
@@ -137,6 +137,7 @@ GRPO_ROUND = online(
     name="grpo_round",
     help="Train the target with GRPO on the pool's tasks.",
     reads=(*SAMPLED, "grpo", "task_evolution"),
+    plays=grpo_engine,
     learns=("task_pool",),
     inputs=_round_inputs,
     workload=of_setting(

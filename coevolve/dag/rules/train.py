@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from coevolve.config.derived.methods import for_method
+from coevolve.config.derived.protocol import grpo_engine
 from coevolve.config.derived.recipes import PAIR_LEARNING
 from coevolve.config.derived.training import is_reference_free
 from coevolve.config.suite import Suite
@@ -147,6 +148,7 @@ GRPO = online(
     name="grpo",
     help="Train the target with GRPO on groups of episodes that it samples.",
     reads=(*SAMPLED, "grpo"),
+    plays=grpo_engine,
     learns=("grpo",),
     inputs=online_inputs,
     workload=work.of_setting(
