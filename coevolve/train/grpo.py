@@ -208,7 +208,7 @@ def group_trainer(
         explorer=explorer,
         schedule=schedule,
         model=model,
-        args=trainer.single_device(trainer.full_precision(GRPOConfig(**settings))),
+        args=trainer.single_device(trainer.full_precision(GRPOConfig(**settings), mixed=run.mixed)),
         train_dataset=Dataset.from_dict({"prompt": [""] * (slots // config.group)}),
         processing_class=loading.load_tokenizer(run.start),
         callbacks=[trainer.TrainingProgress()],

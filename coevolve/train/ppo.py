@@ -127,6 +127,7 @@ class ActorCritic(torch.nn.Module):
     def __init__(self, policy: Any) -> None:
         super().__init__()
         self.policy, self.config = policy, policy.config
+        self._no_split_modules = policy._no_split_modules  # FSDP divides each of these layers
         self.head = torch.nn.Linear(policy.config.hidden_size, 1, dtype=policy.dtype)
         torch.nn.init.zeros_(self.head.weight)
         torch.nn.init.zeros_(self.head.bias)

@@ -93,7 +93,7 @@ class MaskedTrainer(ScheduledTrainer):
     ) -> None:
         self.mixed = run.mixed
         settings = training_settings(config, learning_rate, run, slots=len(order), model=model)
-        arguments = single_device(full_precision(TrainingArguments(**settings)))
+        arguments = single_device(full_precision(TrainingArguments(**settings), mixed=run.mixed))
         set_seed(arguments.seed)  # adapters start from random numbers
         self.tiled_head = uses_tiled_head()
         self._layout = collator.layout
@@ -208,6 +208,8 @@ def training_settings(
         raise UserError(f"{problem}; change one of the two in {SECTIONS}.")
     steps = slots // config.batch_size
     cuda = torch.cuda.is_available()
+    # `use_cpu` would switch DeepSpeed off, which has a setting of its own (`full_precision`).
+    autocast = run.mixed and (cuda or os.environ.get("ACCELERATE_USE_DEEPSPEED") != "true")
     return {
         "output_dir": str(run.work),
         "max_steps": steps,
@@ -220,8 +222,8 @@ def training_settings(
         "weight_decay": config.weight_decay,
         "max_grad_norm": config.max_grad_norm,
         "optim": "adamw_torch_fused",
-        "bf16": run.mixed,  # autocast only: weights and optimizer state stay float32
-        "use_cpu": run.mixed and not cuda,  # transformers refuses `bf16` without a GPU unless this is set
+        "bf16": autocast,  # autocast only: weights and optimizer state stay float32
+        "use_cpu": autocast and not cuda,  # transformers refuses `bf16` without a GPU unless this is set
         next(name for name in _RECOMPUTE if hasattr(TrainingArguments, name)): model.num_parameters() > RECOMPUTE_ABOVE,
         "seed": seeds.derive(run.seed, "trainer") % 2**32,
         "save_strategy": "steps",
@@ -239,10 +241,10 @@ def training_settings(
     }
 
 
-def full_precision(args: Any) -> Any:
-    """The arguments, with DeepSpeed and FSDP set to compute in bfloat16 by autocast over float32 weights."""
+def full_precision(args: Any, *, mixed: bool) -> Any:
+    """The arguments, with DeepSpeed and FSDP set to compute in bfloat16, if `mixed`, by autocast over float32 weights."""
     if args.deepspeed_plugin:
-        args.deepspeed_plugin.deepspeed_config |= deepspeed_precision(args.bf16)
+        args.deepspeed_plugin.deepspeed_config |= deepspeed_precision(mixed)
         args.bf16 = False  # transformers refuses arguments that differ from DeepSpeed's configuration
     if os.environ.get("ACCELERATE_USE_FSDP") == "true":
         args.fsdp_plugin_args = (args.fsdp_plugin_args or {}) | {"mixed_precision_policy": FSDP_PRECISION}

@@ -10,6 +10,8 @@ from collections import Counter
 from pathlib import Path
 from unittest import mock
 
+from accelerate import DistributedType, PartialState
+
 from coevolve import cli
 from coevolve.records.episodes import Trajectory
 from coevolve.run import launch
@@ -38,7 +40,22 @@ def replaying(path):
     return mock.patch.object(Explorer, "play", play)
 
 
+def divide_over_cpus():
+    """Let accelerate divide models by FSDP: it does so over GPUs alone, and takes these CPUs for some."""
+    prepare = PartialState.__init__
+
+    def prepare_as_gpus(state, *args, **kwargs):
+        prepare(state, *args, **kwargs)
+        if state.distributed_type is DistributedType.MULTI_CPU:
+            state.distributed_type = DistributedType.MULTI_GPU
+
+    PartialState.__init__ = prepare_as_gpus
+
+
 if __name__ == "__main__":
+    if os.environ.get("FSDP_ON_CPUS"):
+        divide_over_cpus()
+        launch._require_devices = lambda wanted, kind: None
     start = launch._on_this_node
     replayed = {"coevolve": "run.replayed"}  # the module that the processes of the launch run
     launch._on_this_node = lambda wanted, options: start(wanted, [replayed.get(word, word) for word in options])

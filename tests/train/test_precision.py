@@ -27,7 +27,7 @@ def settings(**own):
 def test_deepspeed_and_transformers_are_of_one_mind(monkeypatch, stage):
     monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", stage)
     plugin = DeepSpeedPlugin()
-    args = training.full_precision(settings(deepspeed_plugin=plugin))
+    args = training.full_precision(settings(deepspeed_plugin=plugin), mixed=True)
     propagate_args_to_deepspeed(SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin)), args)
     plugin.hf_ds_config.trainer_config_finalize(args, SimpleNamespace(config=LlamaConfig()), 10)
     found = plugin.deepspeed_config
@@ -37,7 +37,7 @@ def test_deepspeed_and_transformers_are_of_one_mind(monkeypatch, stage):
 
 def test_fsdp_rounds_nothing(monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    args = training.full_precision(settings())
+    args = training.full_precision(settings(), mixed=True)
     plugin = FullyShardedDataParallelPlugin(fsdp_version=2, **args.fsdp_plugin_args)
     plugin.set_mixed_precision("bf16")  # as the accelerator does
     policy = plugin.mixed_precision_policy
@@ -48,4 +48,4 @@ def test_fsdp_rounds_nothing(monkeypatch):
 def test_alone_nothing_changes():
     args = settings()
     before = dict(vars(args))
-    assert vars(training.full_precision(args)) == before
+    assert vars(training.full_precision(args, mixed=True)) == before
