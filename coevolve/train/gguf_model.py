@@ -8,7 +8,9 @@ from coevolve.policies import optional_packages  # noqa: F401
 
 # isort: split
 import torch
+import transformers
 from gguf import GGUFReader
+from packaging.version import Version
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
@@ -39,6 +41,9 @@ def convert(source: Path, out: Path) -> None:
 
 def load_tokenizer(source: Path) -> Any:
     """The tokenizer in a GGUF file, with the rule that transformers' conversion loses; raises as `convert`."""
+    if Version(transformers.__version__) < Version("5.23"):
+        problem = f"transformers {transformers.__version__} converts its tokenizer otherwise"
+        raise UserError(f"{source}: {problem}; install the version of requirements.lock.")
     try:
         field = GGUFReader(source).fields["tokenizer.ggml.pre"]
     except (ValueError, OSError, IndexError, KeyError) as error:

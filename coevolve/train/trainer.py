@@ -242,7 +242,7 @@ def training_settings(
 
 
 def full_precision(args: Any, *, mixed: bool) -> Any:
-    """The arguments, with DeepSpeed and FSDP set to compute in bfloat16, if `mixed`, by autocast over float32 weights."""
+    """The arguments; if `mixed`, DeepSpeed and FSDP compute in bfloat16 by autocast over float32 weights."""
     if args.deepspeed_plugin:
         args.deepspeed_plugin.deepspeed_config |= deepspeed_precision(mixed)
         args.bf16 = False  # transformers refuses arguments that differ from DeepSpeed's configuration

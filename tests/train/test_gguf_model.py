@@ -84,6 +84,13 @@ def test_the_committed_tokenizer_is_the_one_in_the_file(gguf, root, tmp_path):
     assert (tmp_path / "chat_template.jinja").read_text() == (committed / "smollm2.jinja").read_text()
 
 
+def test_versions_that_convert_otherwise_are_refused(tmp_path, monkeypatch):
+    """5.17 adds a normaliser and another decoder, and takes the first token of a turn for its last."""
+    monkeypatch.setattr("transformers.__version__", "5.17.0")
+    with pytest.raises(UserError, match=r"transformers 5\.17\.0 converts .*; install the version of requirements"):
+        gguf_model.load_tokenizer(tmp_path / "model.gguf")
+
+
 def test_a_file_that_is_not_gguf_is_refused(tmp_path):
     path = tmp_path / "model.gguf"
     path.write_bytes(b"not a model")
