@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 from accelerate import DistributedType, PartialState
+from accelerate.state import AcceleratorState
 
 from coevolve import cli
 from coevolve.records.episodes import Trajectory
@@ -59,5 +60,9 @@ if __name__ == "__main__":
     start = launch._on_this_node
     replayed = {"coevolve": "run.replayed"}  # the module that the processes of the launch run
     launch._on_this_node = lambda wanted, options: start(wanted, [replayed.get(word, word) for word in options])
-    with replaying(Path(os.environ["REPLAYED"])):
-        cli.main()
+    try:
+        with replaying(Path(os.environ["REPLAYED"])):
+            cli.main()
+    finally:
+        if os.environ.get("FSDP_ON_CPUS") and "RANK" in os.environ:
+            assert AcceleratorState().distributed_type is DistributedType.FSDP

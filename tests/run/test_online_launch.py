@@ -89,6 +89,12 @@ def rewarded(episode):
     return episode.model_copy(update={"reward": seed % 5 / 4})
 
 
+def with_logps(episode):
+    """The episode with log-probs of sampling, which nothing but a logged distance depends on."""
+    turns = [turn.model_copy(update={"logps": (-1.0,) * len(turn.token_ids)}) for turn in episode.turns]
+    return episode.model_copy(update={"turns": tuple(turns)})
+
+
 def command(stage, out, processes, kind, recorded=None, *options):
     several = ["--processes", str(processes), "--launch", f"configs/accelerate/{kind}.yaml", *options]
     program = "coevolve" if recorded is None else "run.replayed"
@@ -144,9 +150,10 @@ def test_several_processes_learn_what_one_learns_from_the_same_episodes(stage, k
 @pytest.mark.parametrize("kind", ["zero2", "zero3"])
 def test_passes_in_bfloat16_learn_what_one_process_learns_in_it(kind, home, tmp_path):
     """The first step: the next ones start from weights that bfloat16 has rounded otherwise."""
-    several, alone = tmp_path / "several", tmp_path / "alone"
+    several, alone, recorded = (tmp_path / name for name in ("several", "alone", "recorded.jsonl"))
+    jsonl.write(recorded, map(with_logps, jsonl.read(home / "grpo.jsonl", Trajectory)))
     for out, processes in ((several, 2), (alone, 1)):
-        run("grpo", out, processes, kind, home / "grpo.jsonl", "--set", "models.tiny.training_dtype=bfloat16")
+        run("grpo", out, processes, kind, recorded, "--set", "models.tiny.training_dtype=bfloat16")
     for name in ("loss", "grad_norm"):
         assert history(several)[0][name] == pytest.approx(history(alone)[0][name], rel=0.02), name
 
