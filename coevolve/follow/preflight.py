@@ -17,7 +17,6 @@ from typing import Any
 
 from coevolve.assets import images
 from coevolve.assets.checks import Check, run_check
-from coevolve.config.suite import Suite
 from coevolve.dag.layout import MIRROR
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
@@ -145,11 +144,3 @@ def _speed(folder: Path, measured: dict[str, float]) -> str:
         read = time.monotonic()
     measured["read_mb_a_second"] = FILE_MB / (read - written)
     return f"{FILE_MB / (written - started):,.0f} MB/s written and {FILE_MB / (read - written):,.0f} read, in {folder}"
-
-
-def largest_policy(suite: Suite) -> float:
-    """Bytes of the largest model's weights in float32."""
-    from coevolve.config.derived.sizes import parameter_count
-    from coevolve.report.costs import BYTES_A_WEIGHT
-
-    return BYTES_A_WEIGHT * max(map(parameter_count, suite.models.values()))

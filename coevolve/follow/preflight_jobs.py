@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coevolve.assets import images
-from coevolve.config.derived.sizes import job_resources
+from coevolve.config.derived.sizes import job_resources, parameter_count
 from coevolve.config.loading import SITE, read_machine
 from coevolve.config.machine import JobResources, Machine
 from coevolve.config.restriction import digest
@@ -24,7 +24,8 @@ from coevolve.config.suite import Suite
 from coevolve.config.yaml_files import extended_files
 from coevolve.dag.machine import partition
 from coevolve.errors import UserError
-from coevolve.follow import preflight, site
+from coevolve.follow import site
+from coevolve.report.costs import BYTES_A_WEIGHT
 from coevolve.storage import files
 
 #: Minutes after which Slurm ends a preflight job. It takes two; imports from a cold shared disk may take longer.
@@ -113,7 +114,8 @@ def run(
     if failed:
         raise UserError(_sentence(failed[0], logs / f"{failed[0].name}.log"))
     printed = [line for check in checks for line in _lines(logs / f"{check.name}.log") if line.startswith("{")]
-    reading = preflight.largest_policy(suite) / 1e6 / min(json.loads(line)["read_mb_a_second"] for line in printed)
+    largest = BYTES_A_WEIGHT * max(map(parameter_count, suite.models.values()))
+    reading = largest / 1e6 / min(json.loads(line)["read_mb_a_second"] for line in printed)
     site.add_measured({check.name: check.digest(machine) for check in checks}, constants(reading))
 
 
