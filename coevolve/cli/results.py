@@ -75,20 +75,24 @@ def judge(options: argparse.Namespace) -> int:
     from coevolve.config.derived.methods import with_model
     from coevolve.dag.layout import Layout
     from coevolve.follow import on_disk
-    from coevolve.report import claims, second_paper, verdicts
+    from coevolve.report import claims, looks, second_paper, verdicts
 
     layout, paper = Layout(with_model(suite_of(options), options.model)), claims.load(shipped_file(CLAIMS))
     measured = on_disk.results(layout, paper)
     small = verdicts.is_miniature(layout.suite)
-    judged = verdicts.verify(paper, measured, layout.suite.report, options.as_if, small)
+    report = looks.report_of(layout.suite)
+    judged = verdicts.verify(paper, measured, report, options.as_if, small)
+    for line in filter(None, [looks.remark(layout.suite), verdicts.summary(judged, options.as_if)]):
+        show(line)
     for verdict in judged:
-        show(verdicts.line(verdict))
-    show(verdicts.summary(judged, options.as_if))
-    papers, report = paper.success_tables.values(), layout.suite.report
-    tables = [second_paper.markdown(table, measured.measurements, report) for table in papers]
+        if verdict.verdict != "not run":
+            show(verdicts.line(verdict))
+    tables = second_paper.tables(paper, layout.suite, measured.measurements)
     if measured.unfinished:
         tables = [verdicts.unfinished_markdown(measured.unfinished.values()), *tables]
-    show("\n" + "\n".join(filter(None, [verdicts.miniature_markdown(judged), *tables])))
+    for part in filter(None, [verdicts.miniature_markdown(judged), *tables]):
+        show(f"\n{part}", end="")
+    show("\n".join(["\nNot run:", *verdicts.not_run(judged)]))
     if options.out:
         verdicts.write(judged, options.out, options.as_if, tables)
     return verdicts.exit_status(judged)

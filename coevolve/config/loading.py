@@ -25,7 +25,13 @@ def load_suite(name: str | Path, overrides: Sequence[str] = ()) -> Suite:
 
     Raises `UserError` naming file and key for anything unreadable, unknown or out of range.
     """
-    return validated(Suite, suite_file(name), merged(name, overrides))
+    path = suite_file(name)
+    raw = read_yaml(path)
+    stated = raw.get("seeds")
+    keys = completed(path, raw, overrides)
+    if isinstance(stated, list) and isinstance(keys["seeds"], list):
+        keys.setdefault("looks", [max(len(stated), len(keys["seeds"]))])
+    return validated(Suite, path, keys)
 
 
 def merged(name: str | Path, overrides: Sequence[str] = ()) -> Section:

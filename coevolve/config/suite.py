@@ -33,6 +33,7 @@ COMMITTED = ("evidence", "reference")
 class Suite(Strict):
     """A whole run of the kit: everything that determines its results, and nothing about the machine.
 
+    `looks`: numbers of seeds after which the results are looked at; left out: once, after all seeds that the file has.
     `iterations`: the number of iterations per environment. It is not a key of `envs`, so that adding an iteration does
     not change the digests of earlier ones.
     """
@@ -41,6 +42,7 @@ class Suite(Strict):
     protocol: Protocol
     protocols: dict[Protocol, sections.Quirks]
     seeds: Annotated[list[NonNegativeInt], Field(min_length=1)]
+    looks: list[Positive] = Field(default_factory=list)
     models: dict[DottedName, sections.ModelConfig]
     sources: dict[DottedName, sections.Source] = Field(default_factory=dict)
     envs: Annotated[dict[DottedName, EnvConfig], Field(min_length=1)]
@@ -82,6 +84,8 @@ class Suite(Strict):
     def _sections_are_complete(self) -> Suite:
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("seeds: a seed is listed twice; each gives a training of its own")
+        if self.looks != sorted(set(self.looks)):
+            raise ValueError("looks: numbers of seeds, each larger than the one before")
         if not models_of(self):
             raise ValueError("models: a suite has at least one model that is not that of a row (`recipes.*.model`)")
         if missing := self.envs.keys() - self.iterations.keys():

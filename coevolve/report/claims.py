@@ -33,11 +33,15 @@ class ClaimColumn(Strict):
 
 
 class ClaimRow(Strict):
-    """A row: its place in the paper, its cells x 100 by column, and its `model` if it is not that of the file."""
+    """A row: its place in the paper, its cells x 100 by column, and its `model` if it is not that of the file.
+
+    `rival`: the row whose cells a reproduction must tell from these.
+    """
 
     label: str
     place: str
     model: str | None = None
+    rival: str | None = None
     cells: dict[str, float] = Field(min_length=1)
 
 
@@ -84,10 +88,15 @@ class Statement(Strict):
 
 
 class SizeClaim(Statement):
-    """It states a size: `value`, in points or per cent, within `tolerance`."""
+    """It states a size: `value`, in points or per cent, within `tolerance`.
+
+    `rival`: what one run would have to give if the claim were false, such as the baseline's number, or no difference.
+    Then `value` is the number of one run. Without a rival the claim is the range alone.
+    """
 
     value: float
     tolerance: float = Field(gt=0.0)
+    rival: float | None = None
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -240,6 +249,10 @@ class Claims(Strict):
         used += [concerned for fact in self.facts for concerned in fact.cells.items()]
         if unknown := [row for row, _ in used if row not in self.rows | self.ablations]:
             raise ValueError(f"`{unknown[0]}` is not a key of `rows`")
+        if rivals := [row.rival for row in (self.rows | self.ablations).values() if row.rival]:
+            unknown = [rival for rival in rivals if rival not in self.rows | self.ablations]
+            if unknown:
+                raise ValueError(f"`rival`: `{unknown[0]}` is not a key of `rows`")
         used += [(name, statement.columns) for name, statement in self.statements.items()]
         for name, columns in used:
             for column in columns:
@@ -265,6 +278,7 @@ class Claims(Strict):
                 column=column,
                 value=value,
                 tolerance=self.tolerance,
+                rival=self.value(row.rival, column) if row.rival else None,
                 text=f"average reward {value:g}",
                 place=f"{row.place}, {self.columns[column].label}",
                 model=row.model,

@@ -11,11 +11,24 @@ from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
 from coevolve.records.base import Record
 from coevolve.records.tables import Estimate
-from coevolve.report import stats
+from coevolve.report import robustness, stats
+from coevolve.report.figure3 import Point
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
 from coevolve.report.number_text import with_interval
+from coevolve.report.robustness import Collapses
 from coevolve.report.stats import RewardTable
+
+NOTE = (
+    "A difference is decided if its interval excludes 0, with three seeds or more. If the interval contains 0 without "
+    "one of four or more seeds, that seed carries it, and it is no verdict. With fewer than six seeds a decision rests "
+    "on normality; with more, the exact p-value of the signs is given. Conditional: without the seeds in which a "
+    "training of either method collapsed, a statement about the other trainings."
+)
+COLLAPSED = (
+    "Trainings whose policy loses {} points or more against the policy that they start from, with Clopper and "
+    "Pearson's interval. Intervals of differences are too narrow where trainings collapse."
+)
 
 
 class Difference(Record):
@@ -70,17 +83,45 @@ def _difference(env: str, later: _Row, earlier: _Row, report: ReportConfig) -> D
     return Difference(env=env, better=later.method, than=earlier.method, estimate=estimate)
 
 
-def markdown(differences: Sequence[Difference], labels: ReportLabels) -> str:
-    """A table of differences x 100 with their intervals over tasks and trainings, paired by task and seed."""
-    rows = [
-        [
+def markdown(
+    differences: Sequence[Difference],
+    points: Sequence[Point],
+    labels: ReportLabels,
+    report: ReportConfig,
+    remark: str = "",
+) -> str:
+    """A table of differences x 100, and one of trainings that collapsed; `points` are those of Figure 3."""
+    trainings = robustness.collapses(points, report.collapse)
+    lost = robustness.collapsed_seeds(trainings)
+    rows = []
+    for d in differences:
+        collapsed = {seed for row in (d.better, d.than) for seed in lost.get((d.env, row), ())}
+        rest = robustness.conditional(d.estimate, collapsed, report.confidence)
+        rows.append([
             labels.env(d.env),
             f"{labels.method(d.better)} - {labels.method(d.than)}",
             with_interval(100 * d.estimate.mean, 100 * d.estimate.low, 100 * d.estimate.high),
             d.estimate.n_tasks,
             d.estimate.n_seeds,
-        ]
-        for d in differences
-    ]
-    head = ["environment", "difference", "average reward x 100", "tasks", "seeds"]
-    return f"## Differences, paired by task and seed\n\n{tabulate(rows, head, tablefmt='github')}\n"
+            robustness.outcome(d.estimate, report.confidence),
+            robustness.basis(d.estimate, report.confidence),
+            with_interval(100 * rest[0], 100 * rest[1], 100 * rest[2]) if rest else "",
+        ])  # fmt: skip
+    head = ["environment", "difference", "average reward x 100", "tasks", "seeds", "verdict", "basis", "conditional"]
+    parts = ["## Differences, paired by task and seed", *filter(None, [remark]), NOTE, tabulate(rows, head, "github")]
+    if trainings:
+        explained = COLLAPSED.format(f"{100 * report.collapse:g}")
+        parts += ["## Collapsed trainings", explained, _trainings(trainings, labels)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _trainings(trainings: Sequence[Collapses], labels: ReportLabels) -> str:
+    """The trainings by method and iteration, with the share that collapsed."""
+    rows = []
+    for each in trainings:
+        low, high = each.interval()
+        name, seeds = f"{labels.method(each.method)}, {each.iteration}", ", ".join(map(str, each.collapsed))
+        row = [labels.env(each.env), name, len(each.collapsed), len(each.seeds), f"{low:.0%} to {high:.0%}", seeds]
+        rows.append(row)
+    head = ["environment", "method, iteration", "collapsed", "of", "share, 95 %", "seeds"]
+    return tabulate(rows, head, tablefmt="github")

@@ -47,7 +47,7 @@ SAMPLING = ("temperature", "top_p", "max_new_tokens", "context")
 #: Keys of an environment's section that select tasks or experts, or that only readers see.
 _NOT_OF_EPISODES = ("kind", "label", "splits", "tasks", "experts", "expected")
 NAME = "result.json"
-_REPORT = ReportConfig(bootstrap=10_000, confidence=0.95)
+_REPORT = ReportConfig(bootstrap=10_000, confidence=0.95, collapse=0.2)
 
 
 class TaskResult(Record):

@@ -7,8 +7,9 @@ from tabulate import tabulate
 
 from coevolve import seeds
 from coevolve.config.sections import ReportConfig
+from coevolve.config.suite import Suite
 from coevolve.report import flaws, measurement, stats
-from coevolve.report.claims import SuccessColumn, SuccessRow, SuccessTable
+from coevolve.report.claims import Claims, SuccessColumn, SuccessRow, SuccessTable
 from coevolve.report.measurement import Measurement
 from coevolve.report.number_text import readable, with_interval
 
@@ -55,6 +56,15 @@ def sentence(table: SuccessTable) -> str:
         return f"No single difference of these {len(tested)} is significant at 5 % ({span}; {how})."
     names = ", ".join(f"{each.row} on {each.column}" for each in small)
     return f"{len(small)} of {len(tested)} differences are significant at 5 %: {names} ({span}; {how})."
+
+
+def tables(claims: Claims, suite: Suite, measured: Sequence[Measurement]) -> list[str]:
+    """The tables of which the suite has a row that the paper compares with another one."""
+    return [
+        markdown(table, measured, suite.report)
+        for table in claims.success_tables.values()
+        if {row.method for row in table.rows.values() if row.against and row.method} & {*suite.methods}
+    ]
 
 
 def markdown(table: SuccessTable, measured: Sequence[Measurement], report: ReportConfig) -> str:

@@ -84,6 +84,41 @@ class Spread:
         least = 0.0 if self.fixed_tasks else 2.0**-self.n_tasks
         return max((count + 1) / (len(self.draws_b) + 1), least)
 
+    def one_run(self, confidence: float) -> tuple[float, float] | None:
+        """Student's prediction interval of one more training's mean on these tasks; None with too few trainings."""
+        if self.of_seeds is None or self.n_seeds < MIN_SEEDS:
+            return None
+        half = student_quantile((1.0 + confidence) / 2.0, self.n_seeds - 1) * self._deviation_of_one_run
+        return self.mean - half, self.mean + half
+
+    def p_of_one_run(self, value: float) -> float:
+        """Two-sided p-value of "`value` is the mean of one more training on these tasks"."""
+        from scipy.special import stdtr
+
+        distance, deviation = abs(value - self.mean), self._deviation_of_one_run
+        if deviation == 0.0:
+            return float(distance < 1e-9)
+        return float(2.0 * stdtr(self.n_seeds - 1, -distance / deviation))
+
+    @property
+    def _deviation_of_one_run(self) -> float:
+        return math.sqrt((self.of_seeds or 0.0) * (1.0 + 1.0 / self.n_seeds))
+
+    def seeds_to_tell(self, gap: float, level: float, power: float) -> int | None:
+        """Seeds with which `one_run` excludes a number at a distance `gap` from another one that is a run's.
+
+        Approximation: (t + z)^2 of_seeds (1 + 1 / S) <= gap^2. None: no number of seeds does.
+        """
+        if self.of_seeds is None:
+            return MIN_SEEDS
+        p, z = 1.0 - level / 2.0, NormalDist().inv_cdf(power)
+        enough = (
+            seeds
+            for seeds in range(MIN_SEEDS, 1000)
+            if (student_quantile(p, seeds - 1) + z) ** 2 * self.of_seeds * (1.0 + 1.0 / seeds) <= gap**2
+        )
+        return next(enough, None)
+
     def seeds_needed(self, gap: float, level: float, power: float = 0.5) -> int | None:
         """Seeds with which a true distance `gap` would be seen at a two-sided `level` with this `power`.
 
@@ -110,6 +145,13 @@ def student_quantile(p: P, df: int) -> P:
 
     quantiles: P = stdtrit(df, p)
     return quantiles
+
+
+def half_width(of_tasks: float, of_seeds: float, seeds: int, confidence: float) -> float:
+    """About half of the width of `spread`'s interval: normal of the tasks' variance, Student's of the trainings'."""
+    share = (1.0 + confidence) / 2.0
+    of_mean = student_quantile(share, seeds - 1) * math.sqrt(of_seeds / seeds)
+    return math.hypot(NormalDist().inv_cdf(share) * math.sqrt(of_tasks), of_mean)
 
 
 def student_interval(values: Sequence[float], confidence: float) -> tuple[float, float] | None:

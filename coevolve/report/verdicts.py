@@ -1,16 +1,20 @@
-"""A verdict on each claim of the paper: reproduced, contradicted, underpowered or not run.
+"""A verdict on each claim of the paper: reproduced, consistent, contradicted, undecided or not run.
 
-A claim states that a number lies in a range (a cell within its tolerance, a difference above 0). It has two p-values:
-that of "it lies inside", as in a test of equivalence, and that of "it lies outside". Each is twice the one-sided share
-of draws (`stats.spread`: paired by task and seed), so a claim is decided at 5 % exactly if its 95 % interval lies
-inside the range, or outside. Holm's correction over all decidable claims applies to the smaller of the two.
+A number of the paper is that of one run. It is reproduced if our mean's interval, over trainings alone, lies within the
+tolerance. Else it is compared with the prediction interval of one of our runs: outside, it is contradicted; inside,
+it is consistent if that interval excludes the rival's number (`rival` of the claim), and undecided otherwise.
 
-A claim about the size of the paper's own cells keeps its instructions and varies trainings; one about an order varies
-both. With fewer than three training seeds no claim is decided: the variance of trainings is unknown. Claims from a
-secondary source (`unverified`) are judged and counted separately.
+An order (a difference above 0), and a number without a rival, states a range. It has two p-values: that of "it lies
+inside", as in a test of equivalence, and that of "it lies outside". Each is twice the one-sided share of draws
+(`stats.spread`: paired by task and seed), so a claim is decided at 5 % exactly if its 95 % interval lies inside the
+range, or outside. An order that is decided, but not without one of the seeds, is no verdict.
+
+Each claim is judged at 5 % alone, so that five seeds can decide; Holm's p-value over all claims is printed beside it.
+With fewer than three training seeds no claim is decided: the variance of trainings is unknown. Claims from a secondary
+source (`unverified`) are judged and counted separately.
 
 A suite with a small model has results that are not about the paper's cells. The paper's orders are judged on them too,
-apart and each alone: "in the miniature" an order holds, does not hold, or is undecided.
+apart: "in the miniature" an order holds, does not hold, is carried by one seed, or is undecided.
 """
 
 import math
@@ -18,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import Field
 from tabulate import tabulate
@@ -27,16 +31,17 @@ from coevolve.config.derived.sizes import parameter_count
 from coevolve.config.sections import ReportConfig
 from coevolve.config.suite import Suite
 from coevolve.records.base import Record, is_none
-from coevolve.report import stats
+from coevolve.report import robustness, stats
 from coevolve.report.claim_tests import ClaimTest, Results, prepare
 from coevolve.report.claims import CellClaim, Claim, Claims, FailuresClaim, SizeClaim
 from coevolve.report.number_text import readable, with_interval
 from coevolve.report.table import Footnote, Table
 from coevolve.storage import files
 
-Outcome = Literal["reproduced", "contradicted", "underpowered", "not run"]
-Order = Literal["holds", "does not hold", "undecided"]
-OUTCOMES: tuple[Outcome, ...] = ("reproduced", "contradicted", "underpowered", "not run")
+Outcome = Literal["reproduced", "consistent", "contradicted", "undecided", "not run"]
+Order = Literal["holds", "does not hold", "carried by one seed", "undecided"]
+OUTCOMES: tuple[Outcome, ...] = ("reproduced", "consistent", "contradicted", "undecided", "not run")
+ALONE = "Each claim is judged at 5 % alone: of 20 that are false or at their limit, about one is decided wrongly."
 #: Power of a test with `seeds_needed` seeds, if the true value is the measured one.
 POWER = 0.8
 AS_IF = "As if: orders are judged on results that are not about the paper's setting. They show what verdicts look like."
@@ -45,17 +50,18 @@ SIZES = "reward in points, shares in per cent"
 SMALL = 1e9
 #: Half of the interval's width, in points, that `InMiniature.seeds_needed` is about.
 HALF_WIDTH = 3.0
-_IN_MINIATURE: dict[Outcome, Order] = {
-    "reproduced": "holds",
-    "contradicted": "does not hold",
-    "underpowered": "undecided",
+_IN_MINIATURE: dict[Outcome, Order] = {"reproduced": "holds", "contradicted": "does not hold"}
+CARRIED = "Decided, carried by one seed: without it the interval contains 0."
+_ABOUT = {
+    "reproduced": "has our mean's interval over trainings within its tolerance",
+    "consistent": "lies in the interval of one of our runs, which excludes the rival's",
+    "contradicted": "lies outside the interval of one of our runs",
 }
-_JUDGED = "the interval over trainings alone, on the paper's own tasks (the cell's is over tasks, too),"
 MINIATURE = (
     "The paper's orders on this suite's own environments, tasks and model: none of them is about a cell of the paper. "
-    "An order is decided if its interval over tasks and trainings excludes 0. Each is judged alone, without a "
-    "correction for their number. The largest gain compares several differences: the weakest is shown, and that it "
-    "does not hold is corrected for their number."
+    "An order is decided if its interval over tasks and trainings excludes 0, also without any one of four or more "
+    "seeds. Each is judged alone, without a correction for their number. The largest gain compares several "
+    "differences: the weakest is shown, and that it does not hold is corrected for their number."
 )
 
 
@@ -80,9 +86,10 @@ class InMiniature(Record):
 class Verdict(Record):
     """The verdict on a claim. `mean` with its interval is in points, per cent or failures, uncorrected.
 
-    `p` is Holm's over all claims judged with it. `seeds_needed`: seeds that would decide the claim; None also if no
-    number would. A claim about several numbers (the largest gain) shows the number with the weakest evidence.
-    `miniature`: the order that it states, on a suite with a small model; left out if there is none.
+    `p` is that of the claim alone; of the paper's number as one of our runs, if the claim has a rival. `seeds_needed`:
+    seeds that would decide the claim; None also if no number would. A claim about several numbers (the largest gain)
+    shows the number with the weakest evidence. `miniature`: the order that it states, on a suite with a small model;
+    left out if there is none.
     """
 
     claim: str
@@ -126,9 +133,11 @@ def in_miniature(test: ClaimTest, confidence: float) -> InMiniature:
     """The order of a test with estimates."""
     counted = isinstance(test.claim, FailuresClaim) and test.claim.quantity == "number"
     unit: Literal["points", "failures"] = "failures" if counted else "points"
-    outcome, needed, remark = _IN_MINIATURE[judge([test], confidence)[0].verdict], None, ""
+    outcome, needed, remark = _IN_MINIATURE.get(_outcome(test, confidence), "undecided"), None, ""
     shown = _weakest(test, confidence)
-    if outcome == "undecided":
+    if outcome == "undecided" and _carried(test, confidence):
+        outcome, remark = "carried by one seed", CARRIED
+    elif outcome == "undecided":
         needed = _largest([spread.seeds_needed(HALF_WIDTH, 1.0 - confidence) for spread in test.spreads])
         remark = _what_decides(needed, shown.seeds, unit)
     numbers = f"{shown} {unit}; {shown.sizes}."
@@ -164,18 +173,18 @@ def write(verdicts: Sequence[Verdict], out: Path, as_if: bool = False, tables: S
 
 
 def judge(tests: Sequence[ClaimTest], confidence: float) -> list[Verdict]:
-    """A verdict on every claim, at the level 1 - `confidence` over all that are the paper's, and over the others."""
+    """A verdict on every claim, each at the level 1 - `confidence`."""
     families = {
-        apart: [test for test in tests if _decidable(test) and test.claim.unverified == apart]
+        apart: [test for test in tests if _decidable(test) and _rival(test) is None and test.claim.unverified == apart]
         for apart in (False, True)
     }
     adjusted = {
         test.name: p
         for family in families.values()
-        for test, p in zip(family, stats.holm([min(tails(test)) for test in family]), strict=True)
+        for test, p in zip(family, stats.holm([_p(test) for test in family]), strict=True)
     }
     return [
-        _verdict(test, adjusted.get(test.name, 1.0), max(1, len(families[test.claim.unverified])), confidence)
+        _verdict(test, adjusted.get(test.name), len(families[test.claim.unverified]), confidence)
         if test.spreads
         else Verdict(**_about(test), verdict="not run", text=test.missing)
         for test in tests
@@ -190,6 +199,43 @@ def tails(test: ClaimTest) -> tuple[float, float]:
     return min(1.0, 2.0 * max(inside)), min(1.0, 2.0 * len(outside) * min(outside))
 
 
+def _rival(test: ClaimTest) -> float | None:
+    return test.claim.rival if isinstance(test.claim, SizeClaim) else None
+
+
+def _p(test: ClaimTest) -> float:
+    """The p-value of the decision: of the paper's number as one of our runs, or that of a range."""
+    if _rival(test) is None or not isinstance(test.claim, SizeClaim):
+        return min(tails(test))
+    return test.spreads[0].p_of_one_run(test.claim.value)
+
+
+def _outcome(test: ClaimTest, confidence: float) -> Outcome:
+    """The verdict on a claim with estimates, judged alone."""
+    if not _decidable(test):
+        return "undecided"
+    inside, outside = tails(test)
+    level, rival = 1.0 - confidence, _rival(test)
+    if rival is not None and isinstance(test.claim, SizeClaim):
+        ours, rivals = map(test.spreads[0].p_of_one_run, (test.claim.value, rival))
+        if inside <= level:
+            return "reproduced"
+        return "contradicted" if ours <= level else "consistent" if rivals <= level else "undecided"
+    if min(inside, outside) > level or _carried(test, confidence):
+        return "undecided"
+    return "reproduced" if inside < outside else "contradicted"
+
+
+def _carried(test: ClaimTest, confidence: float) -> bool:
+    """Whether an order is decided, but not without one of the seeds."""
+    decided = _decidable(test) and min(tails(test)) <= 1.0 - confidence
+    return (
+        decided
+        and not isinstance(test.claim, SizeClaim)
+        and any(robustness.one_seed_carries(spread.seed_means, spread.of_tasks, confidence) for spread in test.spreads)
+    )
+
+
 def _decidable(test: ClaimTest) -> bool:
     return bool(test.spreads) and all(spread.n_seeds >= stats.MIN_SEEDS for spread in test.spreads)
 
@@ -197,7 +243,7 @@ def _decidable(test: ClaimTest) -> bool:
 def exit_status(verdicts: Sequence[Verdict]) -> int:
     """1 if a claim of the paper is contradicted; 3 if none was decided at all; else 0."""
     outcomes = {verdict.verdict for verdict in verdicts if not verdict.unverified}
-    return 1 if "contradicted" in outcomes else 0 if "reproduced" in outcomes else 3
+    return 1 if "contradicted" in outcomes else 0 if outcomes & {"reproduced", "consistent"} else 3
 
 
 def line(verdict: Verdict) -> str:
@@ -206,26 +252,34 @@ def line(verdict: Verdict) -> str:
 
 
 def summary(verdicts: Sequence[Verdict], as_if: bool = False) -> str:
-    """The number of claims by verdict; with a remark if they were judged `as_if`."""
+    """The number of claims judged in this suite, by verdict; with a remark if they were judged `as_if`."""
     of_paper, of_others = ([v for v in verdicts if v.unverified == apart] for apart in (False, True))
-    apart = f"From secondary sources, unverified: {_counted(of_others)}." if of_others else ""
-    return " ".join(filter(None, [f"{len(of_paper)} claims: {_counted(of_paper)}.", apart, AS_IF * as_if]))
+    apart = f"From secondary sources, unverified: {_counted(of_others)}" if of_others else ""
+    return " ".join(filter(None, [_counted(of_paper), apart, AS_IF * as_if]))
 
 
 def _counted(verdicts: Sequence[Verdict]) -> str:
-    counts = Counter(verdict.verdict for verdict in verdicts)
-    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES)
+    counts = Counter[Outcome](verdict.verdict for verdict in verdicts if verdict.verdict != "not run")
+    shown = ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
+    return f"{counts.total() or 'None'} of {len(verdicts)} claims judged in this suite{': ' * bool(shown)}{shown}."
+
+
+def not_run(verdicts: Sequence[Verdict]) -> list[str]:
+    """A line for each reason why claims were not run, with these claims."""
+    reasons = dict.fromkeys(v.text for v in verdicts if v.verdict == "not run")
+    claims = {reason: [v.claim for v in verdicts if v.text == reason] for reason in reasons}
+    return [f"* {reason} Claims: {', '.join(f'`{claim}`' for claim in claims[reason])}." for reason in reasons]
 
 
 def markdown(verdicts: Sequence[Verdict], as_if: bool = False) -> str:
     """The verdicts as a table, and the claims that were not run, by reason."""
     judged = sorted((v for v in verdicts if v.verdict != "not run"), key=lambda v: OUTCOMES.index(v.verdict))
     rows = [[v.verdict + " (unverified)" * v.unverified, v.claim, v.place, v.says, v.text] for v in judged]
-    table = tabulate(rows, ["verdict", "claim", "place", "the paper", "here"], tablefmt="github") if rows else "None."
-    reasons = dict.fromkeys(v.text for v in verdicts if v.verdict == "not run")
-    claims = {reason: [v.claim for v in verdicts if v.text == reason] for reason in reasons}
-    left = [f"* {reason} Claims: {', '.join(f'`{claim}`' for claim in claims[reason])}." for reason in reasons]
-    return _section("Verdicts", f"{summary(verdicts, as_if)} Units: {SIZES}.", table, "", *left)
+    table = tabulate(rows, ["verdict", "claim", "place", "the paper", "here"], tablefmt="github") if rows else ""
+    units = f" Units: {SIZES}. {ALONE}" if rows else ""
+    text = f"{summary(verdicts, as_if)}{units}"
+    left = not_run(verdicts)
+    return _section("Verdicts", text, *([table, ""] if rows else []), *(["Not run:", "", *left] if left else []))
 
 
 def _section(title: str, text: str, *lines: str) -> str:
@@ -253,23 +307,25 @@ def miniature_summary(verdicts: Sequence[Verdict]) -> str:
     outcomes = [verdict.miniature.outcome for verdict in verdicts if verdict.miniature]
     if not outcomes:
         return ""
-    holds, fails, open_ = (outcomes.count(name) for name in ("holds", "does not hold", "undecided"))
-    return f"{len(outcomes)} orders: {holds + fails} decided ({holds} hold, {fails} do not), {open_} undecided."
+    holds, fails, carried, open_ = (outcomes.count(name) for name in get_args(Order))
+    apart = f"{carried} carried by one seed, " if carried else ""
+    return f"{len(outcomes)} orders: {holds + fails} decided ({holds} hold, {fails} do not), {apart}{open_} undecided."
 
 
 def order_outcome(order: InMiniature) -> str:
-    """`decided: holds`, `decided: does not hold` or `undecided`."""
-    return order.outcome if order.outcome == "undecided" else f"decided: {order.outcome}"
+    """`decided: holds`, `decided: does not hold`, `decided, carried by one seed` or `undecided`."""
+    words = {"undecided": "undecided", "carried by one seed": "decided, carried by one seed"}
+    return words.get(order.outcome, f"decided: {order.outcome}")
 
 
 def noted(table: Table, verdicts: Sequence[Verdict]) -> Table:
-    """The table with notes on its cells of the paper that are reproduced or contradicted."""
+    """The table with notes on its cells of the paper that are decided."""
     judged = {(verdict.row, verdict.column): verdict.verdict for verdict in verdicts}
     printed = [(cell.row, cell.column) for cell in table.cells if cell.paper is not None]
     notes = [*table.footnotes]
-    for outcome, where in (("reproduced", "within"), ("contradicted", "outside")):
+    for outcome, text in _ABOUT.items():
         if cells := tuple(cell for cell in printed if judged.get(cell) == outcome):
-            text = f"{outcome.capitalize()}: {_JUDGED} lies {where} the tolerance of the paper's value."
+            text = f"{outcome.capitalize()}: the paper's value {text}."
             notes.append(Footnote(mark=ascii_lowercase[len(notes)], text=text, cells=cells))
     return table.model_copy(update={"footnotes": tuple(notes)})
 
@@ -282,26 +338,40 @@ def _about(test: ClaimTest) -> dict[str, Any]:
     return {**names, "unverified": claim.unverified, **cell}
 
 
-def _verdict(test: ClaimTest, p: float, claims: int, confidence: float) -> Verdict:
-    inside, outside = tails(test)
-    level = 1.0 - confidence
-    decided: Outcome = "reproduced" if inside < outside else "contradicted"
-    outcome: Outcome = decided if p <= level and _decidable(test) else "underpowered"
+def _verdict(test: ClaimTest, holm: float | None, claims: int, confidence: float) -> Verdict:
+    outcome, level = _outcome(test, confidence), 1.0 - confidence
     shown = _weakest(test, confidence)
     needed, remark = None, ""
-    if outcome == "underpowered":
-        needed = _largest([s.seeds_needed(abs(_room(s.mean, test.claim)), level / claims, POWER) for s in test.spreads])
+    if outcome == "undecided" and _carried(test, confidence):
+        remark = CARRIED
+    elif outcome == "undecided":
+        needed = seeds_needed(test, level)
         needed = needed and max(needed, *(spread.n_seeds + 1 for spread in test.spreads))
         on_limit = any(math.isclose(_room(s.mean, test.claim), 0.0, abs_tol=1e-9) for s in test.spreads)
-        remark = _caveat(shown.seeds, needed, on_limit)
-    basis = f"{shown.sizes}, p {readable(p)} of {claims} claims"
-    numbers = f"{shown}, claimed {claimed_range(test.claim)}; {basis}."
+        remark = _caveat(shown.seeds, needed, on_limit, _rival(test))
+    run = ""
+    if _rival(test) is not None and (ends := test.spreads[0].one_run(confidence)):
+        run = f" one run lies in [{ends[0]:.1f}, {ends[1]:.1f}];"
+    p = _p(test) if _decidable(test) else 1.0
+    corrected = "" if holm is None else f", corrected for {claims} claims {readable(holm)}"
+    basis = f"{shown.sizes}, p {readable(p)}{corrected}"
+    numbers = f"{shown},{run} claimed {claimed_range(test.claim)}; {basis}."
     text = " ".join(filter(None, [numbers, remark, test.claim.caution]))
     return Verdict(**_about(test), verdict=outcome, text=text, p=p, **shown._asdict(), seeds_needed=needed)
 
 
-def _caveat(seeds: int, needed: int | None, on_limit: bool) -> str:
-    """The number of seeds that would decide an underpowered claim, in a sentence."""
+def seeds_needed(test: ClaimTest, level: float) -> int | None:
+    """Seeds that would decide a claim with a probability of `POWER`, were this the truth; None: no number of them."""
+    rival = _rival(test)
+    if rival is not None and isinstance(test.claim, SizeClaim):
+        return test.spreads[0].seeds_to_tell(test.claim.value - rival, level, POWER)
+    return _largest([s.seeds_needed(abs(_room(s.mean, test.claim)), level, POWER) for s in test.spreads])
+
+
+def _caveat(seeds: int, needed: int | None, on_limit: bool, rival: float | None) -> str:
+    """The number of seeds that would decide a claim, in a sentence."""
+    if needed is None and rival is not None:
+        return f"No number of seeds would decide: {rival:.1f} is too near for a single run of the paper."
     if needed is None and on_limit:
         return "A measured value lies on the limit of the claim: no number of seeds would decide, were this the truth."
     if needed is None:
@@ -343,6 +413,8 @@ def _room(value: float, claim: Claim) -> float:
 def claimed_range(claim: Claim) -> str:
     """The range in which the numbers of a claim must lie, in points or per cent."""
     low, high = claim.limits
+    if isinstance(claim, SizeClaim) and claim.rival is not None:
+        return f"{claim.value:.1f}, not {claim.rival:.1f}"
     if math.isinf(low):
         return f"at most {high:.1f}"
     if math.isinf(high):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.derived.methods import models_of, with_model
-from coevolve.report import claims, differences, measurement, pair_counts, table
+from coevolve.report import claims, differences, figure3, looks, measurement, pair_counts, table
 from coevolve.report.labels import ReportLabels
 from coevolve.report.table import Table
 from coevolve.report.table1 import MeasuredCells
@@ -21,14 +21,17 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     tables, texts = list[Table](), list[str]()
     for name in models_of(job.suite):
         suite = with_model(job.suite, name)
-        last = measurement.final(list(measurement.read(suite, records)))
+        measured = list(measurement.read(suite, records))
+        last = measurement.final(measured)
         counts = pair_counts.read({key: path for key, path in summaries.items() if key[1] == name})
         labels = ReportLabels.of(suite, {method: recipe.label for method, recipe in recipes.items()})
         cells = MeasuredCells.of(last, paper, labels, suite.report)
         tables += [cells.reward_table(of_paper=False), cells.success_table()]  # without what was not run
-        compared = differences.paired(last, suite.report)
+        report = looks.report_of(suite)
+        compared, points = differences.paired(last, report), figure3.curves(measured, labels.methods, report).points
         text = pair_counts.methods_markdown(recipes.values(), counts, drops, labels)
-        texts.append(f"Model: {suite.models[name].label}.\n\n{differences.markdown(compared, labels)}\n{text}")
+        section = differences.markdown(compared, points, labels, report, looks.remark(suite))
+        texts.append(f"Model: {suite.models[name].label}.\n\n{section}\n{text}")
     table.write(tables, out, "table")
     files.write_bytes(out / "summary.md", "\n".join(texts).encode())
     return {"cells": sum(cell.estimate is not None for each in tables for cell in each.cells)}

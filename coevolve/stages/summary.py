@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.derived.methods import with_model
-from coevolve.report import differences, pair_counts
+from coevolve.report import differences, looks, pair_counts
 from coevolve.report.differences import Difference
+from coevolve.report.figure3 import Curves
 from coevolve.report.labels import ReportLabels
 from coevolve.run.job import Job
 from coevolve.storage import files, product_file
@@ -18,7 +19,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     compared = product_file.read(job.file("differences"), list[Difference])
     counts = pair_counts.read(job.files("summaries"))
     labels = ReportLabels.of(suite)
-    text = differences.markdown(compared, labels)
+    points = product_file.read(job.file("figure3"), Curves).points
+    text = differences.markdown(compared, points, labels, looks.report_of(suite), looks.remark(suite))
     text += "\n" + pair_counts.methods_markdown(recipes.values(), counts, job.files("drops"), labels)
     files.write_bytes(out / "summary.md", text.encode())
     return {"differences": len(compared)}

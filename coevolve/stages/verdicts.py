@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.derived.methods import with_model
-from coevolve.report import claims, exploration, measurement, second_paper, verdicts
+from coevolve.report import claims, exploration, looks, measurement, second_paper, verdicts
 from coevolve.report.claim_tests import Results
 from coevolve.run.job import Job
 
@@ -16,6 +16,5 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     explored = exploration.read(suite, job.files("explorations"))
     paper = claims.load(job.file("claims"))
     evidence = Results(tuple(measured), tuple(explored))
-    judged = verdicts.verify(paper, evidence, suite.report, miniature=verdicts.is_miniature(suite))
-    tables = [second_paper.markdown(table, measured, suite.report) for table in paper.success_tables.values()]
-    return verdicts.write(judged, out, tables=tables)
+    judged = verdicts.verify(paper, evidence, looks.report_of(suite), miniature=verdicts.is_miniature(suite))
+    return verdicts.write(judged, out, tables=second_paper.tables(paper, suite, measured))

@@ -34,8 +34,9 @@ def test_differences_are_paired_by_task_over_all_splits(root):
     # Every task differs by 0.5, so the interval has no width however far the rewards lie apart.
     assert (found.estimate.mean, found.estimate.low, found.estimate.high) == pytest.approx((0.5, 0.5, 0.5))
     assert found.estimate.n_tasks == 3
-    table = differences.markdown([found], LABELS)
-    assert "| ScienceWorld | Co-evolving - ETO | 50.0 [50.0, 50.0] | 3 |" in " ".join(table.split())
+    table = differences.markdown([found], [], LABELS, report, "Look twice.")
+    assert "| ScienceWorld | Co-evolving - ETO | 50.0 [50.0, 50.0] | 3 | 1 | undecided |" in " ".join(table.split())
+    assert table.split("\n\n")[1] == "Look twice."
 
 
 @pytest.mark.parametrize("seeds", [[0, 1, 2], [8, 9]])

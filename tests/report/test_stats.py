@@ -25,8 +25,8 @@ def records(rewards_by_task, split="seen"):
     ]
 
 
-def options(name="test", resamples=2000, confidence=0.95):
-    report = ReportConfig(bootstrap=resamples, confidence=confidence)
+def options(name="test", resamples=2000, confidence=0.95, collapse=0.2):
+    report = ReportConfig(bootstrap=resamples, confidence=confidence, collapse=0.2)
     return {"report": report, "rng": seeds.generator(0, name)}
 
 
@@ -135,7 +135,7 @@ def records(shift):
         for task in range(30) for seed in range(3)
     ]
 
-options = {"report": ReportConfig(bootstrap=50, confidence=0.95), "rng": seeds.generator(0, "x")}
+options = {"report": ReportConfig(bootstrap=50, confidence=0.95, collapse=0.2), "rng": seeds.generator(0, "x")}
 sides = [stats.RewardTable.of(records(shift)) for shift in (0, 4)]
 found = stats.estimate(records(0), **options), stats.difference(*sides, **options)
 assert all(each.high - each.low > 0.05 for each in found), found

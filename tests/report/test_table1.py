@@ -194,7 +194,7 @@ def test_the_interval_of_a_cell_has_the_confidence_of_its_caption(measure):
     sft = measure("sft", "sciworld", "seen", {f"t{i}": [reward] for i, reward in enumerate(rewards)})
     half = 100 * rewards.std(ddof=1) / np.sqrt(len(rewards))
     for confidence, quantile in ((0.95, 1.96), (0.5, 0.674)):
-        table = cells_of([sft], ReportConfig(bootstrap=20_000, confidence=confidence)).reward_table()
+        table = cells_of([sft], ReportConfig(bootstrap=20_000, confidence=confidence, collapse=0.2)).reward_table()
         assert f"with its {100 * confidence:g} % interval" in table.caption
         estimate = cell(table, "sft", "seen").estimate
         assert estimate.high - estimate.low == pytest.approx(2 * quantile * half, rel=0.03)

@@ -12,7 +12,7 @@ from coevolve.dag.layout import Layout
 from coevolve.dag.stage import Inputs, Stage, Wildcards
 
 CLAIMS = "configs/claims.yaml"
-TABLE = ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations", "recipes", "report")
+TABLE = ("suite", "protocol", "methods", "seeds", "looks", "models", "envs", "iterations", "recipes", "report")
 
 
 def product(name: str, **fields: Any) -> Stage:
@@ -55,6 +55,7 @@ _SOURCES: dict[str, Callable[[Layout], Any]] = {
     "experts": Layout.experts,
     "drops": Layout.drops,
     "differences": lambda layout: f"{layout.home}/paper/differences/differences.json",
+    "figure3": lambda layout: f"{layout.home}/paper/figure3/figure3.json",
     "claims": lambda layout: CLAIMS,
     "machine": lambda layout: layout.machine,
     "machine_parents": _machine_parents,
@@ -113,7 +114,7 @@ def _failures_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
 STAGES = (
     product(
         name="verdicts",
-        help="Judge each claim of the paper: reproduced, contradicted, underpowered or not run.",
+        help="Judge each claim of the paper: reproduced, consistent, contradicted, undecided or not run.",
         files=("verdicts.json", "verdicts.md"),
         inputs=_verdicts_inputs,
     ),
@@ -181,6 +182,6 @@ STAGES = (
         name="summary",
         help="Write the differences between methods, and each method's source, pairs and drops.",
         files=("summary.md",),
-        inputs=made_of("summaries", "differences", "drops"),
+        inputs=made_of("summaries", "differences", "figure3", "drops"),
     ),
 )

@@ -24,7 +24,7 @@ from coevolve.storage import provenance
 HOME = "results/glance"
 VERDICT = {
     "claim": "Co-evolving > ETO on <b>WebShop</b>",
-    "verdict": "underpowered",
+    "verdict": "undecided",
     "text": "12 seeds & more",
     "place": "Table 1",
     "says": "ours is better",

@@ -1,0 +1,119 @@
+"""What a decided difference rests on: one seed, the normal distribution, trainings that collapsed.
+
+No interval of a few seeds repairs a method whose trainings collapse now and then (`benchmarks/intervals.md`), so these
+are flags beside the interval, which remains Student's.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations
+from statistics import fmean, variance
+from typing import NamedTuple
+
+from coevolve.records.tables import Estimate
+from coevolve.report import stats
+from coevolve.report.figure3 import Point, curve
+from coevolve.report.stats import group_by
+
+#: From this number of seeds on, the exact test of signs can be significant at 5 %: its least p-value is 2 / 2^S.
+SIGN_FLIP_SEEDS = 6
+
+
+class Collapses(NamedTuple):
+    """The trainings of one method in one iteration, by seed, and the seeds whose policy lost the threshold or more."""
+
+    env: str
+    method: str
+    iteration: int
+    seeds: tuple[int, ...]
+    collapsed: tuple[int, ...]
+
+    def interval(self) -> tuple[float, float]:
+        """Clopper and Pearson's 95 % interval of the share of trainings that collapse."""
+        from scipy.stats import binomtest  # takes a second
+
+        low, high = binomtest(len(self.collapsed), len(self.seeds)).proportion_ci(0.95, method="exact")
+        return float(low), float(high)
+
+
+def collapses(points: Sequence[Point], threshold: float) -> list[Collapses]:
+    """Every training of Figure 3's curves, by environment, method and iteration, against the policy it starts from."""
+    found = []
+    for (env,), of_env in group_by(points, "env").items():
+        for method in dict.fromkeys(point.method for point in of_env if point.iteration):
+            means = {
+                iteration: _seed_means(of_iteration)
+                for (iteration,), of_iteration in group_by(curve(of_env, method), "iteration").items()
+            }
+            for before, after in zip(sorted(means), sorted(means)[1:], strict=False):
+                losses = {s: means[before][s] - reward for s, reward in means[after].items() if s in means[before]}
+                lost = tuple(seed for seed, loss in losses.items() if loss >= threshold)
+                found += [Collapses(env, method, after, tuple(losses), lost)] if losses else []
+    return found
+
+
+def _seed_means(points: Sequence[Point]) -> dict[int, float]:
+    """The mean of each seed over the tasks of all splits."""
+    estimates = [point.estimate for point in points]
+    seeds = set.intersection(*({*each.seed_means} for each in estimates))
+    tasks = sum(each.n_tasks for each in estimates)
+    return {seed: sum(each.n_tasks * each.seed_means[seed] for each in estimates) / tasks for seed in sorted(seeds)}
+
+
+def interval(means: Sequence[float], of_tasks: float, confidence: float) -> tuple[float, float] | None:
+    """An interval from the means of the seeds and the variance by tasks; None with fewer than `stats.MIN_SEEDS`."""
+    if len(means) < stats.MIN_SEEDS:
+        return None
+    mean, half = fmean(means), stats.half_width(of_tasks, variance(means), len(means), confidence)
+    return mean - half, mean + half
+
+
+def one_seed_carries(means: Sequence[float], of_tasks: float, confidence: float) -> bool:
+    """Whether the interval contains 0 without one of the seeds; False with three seeds, since two decide nothing."""
+    ends = [interval(others, of_tasks, confidence) for others in combinations(means, len(means) - 1)]
+    return any(low <= 0.0 <= high for low, high in filter(None, ends))
+
+
+def sign_flip_p(means: Sequence[float]) -> float:
+    """Exact two-sided p-value of a mean of 0 if the seeds' signs are exchangeable: no distribution is assumed."""
+    from scipy.stats import permutation_test
+
+    tested = permutation_test(
+        (means,), lambda x, axis: x.mean(axis=axis), permutation_type="samples", n_resamples=math.inf, vectorized=True
+    )
+    return float(tested.pvalue)
+
+
+def outcome(estimate: Estimate, confidence: float) -> str:
+    """`decided`, `decided, carried by one seed` (which is no verdict) or `undecided`."""
+    if estimate.n_seeds < stats.MIN_SEEDS or estimate.low <= 0.0 <= estimate.high:
+        return "undecided"
+    carried = one_seed_carries([*estimate.seed_means.values()], estimate.of_tasks or 0.0, confidence)
+    return "decided, carried by one seed" if carried else "decided"
+
+
+def basis(estimate: Estimate, confidence: float) -> str:
+    """What a decided difference rests on: the p-value of signs, or with few seeds the normal distribution."""
+    if outcome(estimate, confidence) == "undecided":
+        return ""
+    if len(estimate.seed_means) < SIGN_FLIP_SEEDS:
+        return "rests on normality"
+    return f"sign-flip p {sign_flip_p([*estimate.seed_means.values()]):.3f}"
+
+
+def conditional(estimate: Estimate, collapsed: Collection[int], confidence: float) -> tuple[float, float, float] | None:
+    """Mean and interval over the trainings that did not collapse; None if none collapsed, or too few are left."""
+    means = [mean for seed, mean in estimate.seed_means.items() if seed not in collapsed]
+    if len(means) == len(estimate.seed_means):
+        return None
+    ends = interval(means, estimate.of_tasks or 0.0, confidence)
+    return ends and (fmean(means), *ends)
+
+
+def collapsed_seeds(found: Sequence[Collapses]) -> Mapping[tuple[str, str], frozenset[int]]:
+    """The seeds in which any training of a method collapsed, by environment and method."""
+    keys = {(each.env, each.method) for each in found}
+    return {
+        key: frozenset(seed for each in found if (each.env, each.method) == key for seed in each.collapsed)
+        for key in keys
+    }
