@@ -23,7 +23,8 @@ from coevolve.dag.targets import targets
 from coevolve.export.suite_export import JOBS
 from coevolve.follow import estimates
 from coevolve.follow.disk import disk
-from coevolve.report import costs, loop
+from coevolve.records.tables import Estimate
+from coevolve.report import costs, loop, robustness
 from coevolve.report.costs import Line
 from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import size
@@ -51,6 +52,8 @@ PLANNED = {
 }
 #: Units of `tests/data/contents.json` that the README counts, and their names there.
 RECORDED = {"observations": "WebShop observations", "statements": "SQL statements", "walks": "ScienceWorld walks"}
+#: Of the committed intervals.
+CONFIDENCE = 0.95
 #: The committed results of its table.
 RESULTS = ("science", "science_methods", "real_seeds")
 
@@ -160,10 +163,11 @@ def read(folder: str, name: str) -> Any:
     return json.loads((REFERENCE / folder / name).read_text())
 
 
-def points(estimate: Mapping[str, float]) -> str:
-    """A difference of rewards in points, with its interval."""
+def points(estimate: Mapping[str, Any]) -> str:
+    """A difference of rewards in points, with its interval; marked if it is decided by one seed."""
     mean, low, high = (100 * estimate[key] for key in ("mean", "low", "high"))
-    return f"{mean:+.1f} [{low:.1f}, {high:.1f}]"
+    carried = robustness.outcome(Estimate.model_validate(estimate), CONFIDENCE) == robustness.CARRIED
+    return f"{mean:+.1f} [{low:.1f}, {high:.1f}]{' (one seed)' * carried}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

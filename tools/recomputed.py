@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from coevolve import seeds
-from coevolve.config.sections import ReportConfig
+from coevolve.config.loading import load_suite
 from coevolve.export.suite_export import RECORDS
 from coevolve.records.evaluation import EvalRecord
 from coevolve.report import stats
@@ -106,10 +106,12 @@ def _differences(better: Sequence[EvalRecord], than: Sequence[EvalRecord]) -> st
 
 def _points(folder: str, groups: Sequence[stats.Matrix], *rows: Row) -> str:
     """The sum of the groups' means in points, with its interval over tasks and trainings."""
-    report = ReportConfig.model_validate(front_page.read(folder, "provenance.json")["config"]["report"])
+    committed = front_page.read(folder, "provenance.json")["config"]["report"]
+    report = load_suite("science").report.model_copy(update=committed)
     rng = seeds.generator(0, "recomputed", folder, *map(str, rows))
     spread = stats.spread(groups, resamples=report.bootstrap, rng=rng)
-    return front_page.points(stats.as_estimate(spread, 0, report.confidence).model_dump())
+    estimate = stats.as_estimate(spread, 0, report.confidence, range(len(spread.seed_means)))
+    return front_page.points(estimate.model_dump())
 
 
 def _type(record: EvalRecord) -> str:

@@ -17,6 +17,8 @@ from coevolve.report.stats import group_by
 
 #: From this number of seeds on, the exact test of signs can be significant at 5 %: its least p-value is 2 / 2^S.
 SIGN_FLIP_SEEDS = 6
+#: A decided difference that is no verdict.
+CARRIED = "decided, carried by one seed"
 
 
 class Collapses(NamedTuple):
@@ -89,7 +91,7 @@ def outcome(estimate: Estimate, confidence: float) -> str:
     if estimate.n_seeds < stats.MIN_SEEDS or estimate.low <= 0.0 <= estimate.high:
         return "undecided"
     carried = one_seed_carries([*estimate.seed_means.values()], estimate.of_tasks or 0.0, confidence)
-    return "decided, carried by one seed" if carried else "decided"
+    return CARRIED if carried else "decided"
 
 
 def basis(estimate: Estimate, confidence: float) -> str:

@@ -314,7 +314,7 @@ def miniature_summary(verdicts: Sequence[Verdict]) -> str:
 
 def order_outcome(order: InMiniature) -> str:
     """`decided: holds`, `decided: does not hold`, `decided, carried by one seed` or `undecided`."""
-    words = {"undecided": "undecided", "carried by one seed": "decided, carried by one seed"}
+    words = {"undecided": "undecided", "carried by one seed": robustness.CARRIED}
     return words.get(order.outcome, f"decided: {order.outcome}")
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tools import front_page, reference_page  # the repository is on the path (pyproject.toml)
+from tools import front_page, reference_folders, reference_page  # the repository is on the path (pyproject.toml)
 
 TEXTS = {page: page.read_text() for page in reference_page.PAGES}
 TABLE = re.compile(r"(<!-- \w+ -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -32,3 +32,8 @@ def test_every_folder_of_results_is_on_one_page():
     folders = sorted(path.name for path in front_page.REFERENCE.iterdir() if path.is_dir())
     described = [name for text in TEXTS.values() for name in re.findall(r"^`(\w+)/`:", text, re.MULTILINE)]
     assert sorted(described) == folders
+
+
+def test_the_folders_texts_are_made_of_their_json():
+    for path, text in reference_folders.texts():
+        assert path.read_text() == text, f"{path}: run `python -m tools.reference_folders`"

@@ -1,0 +1,49 @@
+"""Remakes the texts of committed results that are about decisions, from the folders' JSON; no number is computed anew.
+
+`python -m tools.reference_folders` rewrites the first parts of summary.md and verdicts.md;
+tests/docs/test_reference_page.py compares.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from coevolve.config.loading import load_suite
+from coevolve.report import differences, verdicts
+from coevolve.report.differences import Difference
+from coevolve.report.figure3 import Curves
+from coevolve.report.verdicts import Verdict
+from coevolve.storage import product_file
+from tools import front_page
+
+#: Sections that are made of what is not committed; they stay as they are.
+KEPT = {"summary.md": "## Methods", "verdicts.md": "## Agent-data mutual evolution"}
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """The files with their texts."""
+    report = load_suite("science").report
+    for path in sorted(front_page.REFERENCE.glob("*/differences.json")):
+        folder = path.parent
+        compared = product_file.read(path, list[Difference])
+        points = product_file.read(folder / "figure3.json", Curves).points
+        labels = front_page.labels(folder.name)
+        yield _file(folder / "summary.md", differences.markdown(compared, points, labels, report))
+        judged = product_file.read(folder / "verdicts.json", list[Verdict])
+        parts = [verdicts.markdown(judged), *filter(None, [verdicts.miniature_markdown(judged)])]
+        yield _file(folder / "verdicts.md", "\n".join(parts), keep="agent_data" in labels.methods)
+
+
+def _file(path: Path, made: str, keep: bool = True) -> tuple[Path, str]:
+    kept = KEPT[path.name]
+    rest = path.read_text(encoding="utf-8").partition(f"\n{kept}\n")[2]
+    return path, f"{made}\n{kept}\n{rest}" if rest and keep else made
+
+
+def main() -> None:
+    """Rewrite the files."""
+    for path, text in texts():
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
