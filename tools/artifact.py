@@ -25,12 +25,12 @@ from coevolve.dag.plan import Plan
 from coevolve.export.suite_export import JOBS
 from coevolve.follow import estimates
 from coevolve.report import claims as paper
-from coevolve.report import stats, verdicts
+from coevolve.report import power, stats, verdicts
 from coevolve.report.costs import Line, gpu_hours
 from coevolve.report.number_text import duration, size
 from coevolve.report.verdicts import Verdict
 from coevolve.storage import product_file
-from tools import front_page
+from tools import front_page, noise
 
 ROOT = front_page.ROOT
 PAGE = ROOT / "docs/read/artifact.md"
@@ -41,6 +41,8 @@ CLUSTER, LARGE = "h100", "h100_13b"
 JUDGED = tuple(sorted(path.parent.name for path in front_page.REFERENCE.glob("*/verdicts.json")))
 #: Methods whose differences are shown.
 TRAINED = {"sft", "eto", "coevolve"}
+#: Numbers of seeds of the table of power.
+POWERED = (1, 3, 5, 8)
 #: Seeds of a run; a claim is decided from this many trainings on.
 SEEDS = {"seeds": list(range(stats.MIN_SEEDS))}
 
@@ -183,15 +185,19 @@ def _layouts() -> str:
 
 def blocks(claims: paper.Claims) -> dict[str, str]:
     """The tables of the page by the name of their mark."""
-    runs = {name: _run(claim, claims.model) for name, claim in claims.by_name().items()}
+    suite, named = load_suite("paper"), claims.by_name()
+    reached = {name: claim for name, claim in named.items() if not power.out_of_reach(claims, claim, suite)}
+    runs = {name: _run(claim, claims.model) for name, claim in reached.items()}
     numbers = {run: f"R{number}" for number, run in enumerate(dict.fromkeys(runs.values()), 1)}
-    judged = [_claim(name, claim, numbers[runs[name]]) for name, claim in claims.by_name().items()]
+    where = {name: numbers[run] for name, run in runs.items()}
+    judged = [_claim(name, claim, where.get(name, "out of reach")) for name, claim in named.items()]
     return {
         "small": _table("command, machine, measured, estimated, disk that stays, expected output", _small()),
         "whole": _planned(_commands(WHOLE)),
         "runs": _table(
             "run, command and the command that judges, jobs, time, GPU-hours, disk that stays", _runs(numbers)
         ),
+        "power": power.table(claims, load_suite("paper"), power.load_noise(noise.FILE), POWERED, {}),
         "claims": _table("claim, the paper, expected, run, verdict", judged),
         "verdicts": _summaries(),
     }

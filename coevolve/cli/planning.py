@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coevolve.cli.command import (
+    CLAIMS,
     MACHINE,
     OPTIONAL_MACHINE,
     OPTIONAL_SUITE,
@@ -39,8 +40,9 @@ def print_plan(options: argparse.Namespace) -> int:
     from coevolve.dag.machine import load_machine
     from coevolve.dag.plan import Plan
     from coevolve.follow import disk, estimates
-    from coevolve.report import costs
+    from coevolve.report import claims, costs, power
     from coevolve.report.labels import words
+    from coevolve.shipped import shipped_file
 
     machine = load_machine(options.machine)
     suite, part = suite_of(options), ""
@@ -64,6 +66,31 @@ def print_plan(options: argparse.Namespace) -> int:
     show(f"\n{disk.disk(plan, machine)}")
     if starts := estimates.starts(plan, machine):
         show(starts)
+    show(power.line(claims.load(shipped_file(CLAIMS)), suite, power.load_noise(shipped_file(NOISE))))
+    return 0
+
+
+@command(*SUITE, OPTIONAL_MACHINE)
+def print_power(options: argparse.Namespace) -> int:
+    """Print what a run can decide with its tasks and seeds, and the seeds and GPU-hours that would decide."""
+    from coevolve.dag.machine import load_machine
+    from coevolve.dag.plan import Plan
+    from coevolve.follow import estimates
+    from coevolve.report import claims, looks, power
+    from coevolve.shipped import shipped_file
+
+    suite = suite_of(options)
+    noise = power.load_noise(shipped_file(NOISE))
+    hours: dict[str, float] = {}
+    if options.machine:
+        machine = load_machine(options.machine)
+        for _, method, cost in estimates.jobs(Plan(suite, shards=machine.shards), machine):
+            hours[method] = hours.get(method, 0.0) + cost.gpu_hours / len(suite.seeds)
+    report = looks.report_of(suite)
+    suite = suite.model_copy(update={"report": report})
+    show(f"Suite {suite.suite}, expected, not measured: noise of {NOISE}, intervals of {report.confidence:.2%}.\n")
+    show(power.table(claims.load(shipped_file(CLAIMS)), suite, noise, sorted({3, 5, 8, len(suite.seeds)}), hours))
+    show(f"\n{power.differences(suite, noise, sum(hours.values()))}")
     return 0
 
 
@@ -161,10 +188,13 @@ def print_checks(checks: Iterable[Check]) -> int:
     return int(failed)
 
 
+#: The variances that were measured so far.
+NOISE = Path("configs/noise.yaml")
 #: The commands below `coevolve mirror`.
 MIRROR = {"list": list_mirror, "verify": verify_mirror}
 COMMANDS = {
     "plan": print_plan,
+    "power": print_power,
     "status": print_status,
     "config": print_config,
     "targets": print_targets,

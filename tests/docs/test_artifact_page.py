@@ -29,11 +29,11 @@ def text(read):
 
 def test_the_page_is_what_the_script_writes(root, text):
     assert artifact.fill(text) == text, "run `python -m tools.artifact`"
-    listed = re.findall(r"^\| `(\w+)` \|.*\| (R\d+) \|", text, re.MULTILINE)
+    listed = re.findall(r"^\| `(\w+)` \|.*\| (R\d+|out of reach) \|", text, re.MULTILINE)
     assert [name for name, _ in listed] == list(claims.load(root / "configs/claims.yaml").by_name())
     sizes = r"([\d.,]+ (?:h|min)) \| [\d.,]+ \([\d.,]+ to [\d.,]+\) \| ([\d.,]+ [kMG]B)"
     runs = re.findall(rf"^\| (R\d+)\b[^|]* \|.* \| {sizes} \|$", text, re.MULTILINE)
-    assert {run for _, run in listed} == {run for run, _, _ in runs}
+    assert {run for _, run in listed} == {run for run, _, _ in runs} | {"out of reach"}
 
 
 def test_the_plans_numbers_on_other_pages_are_what_the_script_writes():
@@ -63,7 +63,7 @@ def test_the_range_of_a_share_has_no_end_beyond_0_and_100(root, value, shown):
     (row,) = artifact.blocks(paper.model_copy(update={"rows": {}, "ablations": {}, "statements": {"s": share}}))[
         "claims"
     ].splitlines()[2:]
-    assert f" | {shown} | R1 | " in row
+    assert f" | {shown} | out of reach | " in row
 
 
 def test_every_path_that_the_page_names_exists(root, text):
@@ -93,4 +93,4 @@ def test_the_commands_of_the_runs_name_what_exists(text, tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     for judge in {judge for _, judge in rows}:
         status, printed, _ = coevolve(*shlex.split(judge))
-        assert status == 3 and " claims: 0 reproduced, 0 contradicted" in printed
+        assert status == 3 and printed.startswith("None of 62 claims judged in this suite.")

@@ -1,0 +1,51 @@
+"""What a run is expected to decide: against simulated runs, and the committed noise against what it was measured on."""
+
+import numpy as np
+import pytest
+from report.explored import claim
+
+from coevolve.report import claims as paper
+from coevolve.report import power, stats, verdicts
+from coevolve.report.claim_tests import ClaimTest
+from tools import noise
+
+CLAIMS = paper.load("configs/claims.yaml")
+NOISE = power.load_noise(noise.FILE)
+
+
+def test_the_noise_is_that_of_committed_results():
+    assert noise.FILE.read_text() == noise.text(), "run `python -m tools.noise`"
+
+
+@pytest.mark.parametrize(("seeds", "gap"), [(3, 8.0), (5, 5.5), (8, 5.5)])
+def test_cells_are_decided_as_often_as_expected(seeds, gap):
+    """The paper's number is a run of ours; the rival's lies `gap` from it."""
+    takes = power.Expected(gap, 0.0, 2.0**2, one_run=True)
+    rng, cases, told = np.random.default_rng(seeds), 500, 0
+    for _ in range(cases):
+        value, ours = rng.normal(0, 2.0), rng.normal(0, 2.0, (1, seeds)) + np.zeros((30, 1))
+        spread = stats.spread([ours], resamples=100, rng=rng, fixed_tasks=True)
+        told += (
+            verdicts.judge([ClaimTest("it", claim(value - 0.1, value + 0.1, rival=value + gap), (spread,))], 0.95)[
+                0
+            ].verdict
+            != "undecided"
+        )
+    assert told / cases == pytest.approx(takes.power(seeds, 0.95), abs=0.1)
+
+
+def test_the_claims_of_the_paper_are_sorted_by_what_can_judge_them(coevolve):
+    status, printed, _ = coevolve("power", "--suite", "paper", "--set", "seeds=[0, 1, 2, 3, 4]", "--machine", "h100")
+    rows = {row[1].strip(): [cell.strip() for cell in row[2:-1]] for row in (
+        line.split("|") for line in printed.splitlines() if line.startswith("| ")
+    )}  # fmt: skip
+    assert status == 0 and "noise of configs/noise.yaml, intervals of 95.00%" in printed
+    assert float(rows["coevolve_webshop"][0]) == 5.5 and rows["coevolve_webshop"][-2] == "none"
+    assert float(rows["sciworld_unseen_better"][-1]) > 1  # GPU-hours
+    assert "coevolve_mean" not in rows and "not IPR's split: sft_intercode_sql, sft_mean" in printed
+    assert rows["WebShop"][0] == "200"
+
+
+def test_a_plan_says_what_its_seeds_decide(coevolve):
+    _, printed, _ = coevolve("plan", "--suite", "paper", "--machine", "h100")
+    assert "With 1 seed, 0 of the 25 claims in reach are expected to be decided in 80% of runs" in printed
