@@ -53,14 +53,14 @@ class Expected:
         return stats.half_width(self.of_tasks, self.of_seeds, seeds, confidence)
 
     def power(self, seeds: int, confidence: float) -> float:
-        """The probability of a decision, if the paper's numbers are the truth: Student's noncentral distribution."""
+        """The probability of a decision, if the paper's numbers are the truth: a share of Student's noncentral distribution."""
         from scipy.stats import nct
 
         if seeds < stats.MIN_SEEDS:
             return 0.0
         error = math.sqrt(self.of_seeds * (1 + 1 / seeds) if self.one_run else self.of_tasks + self.of_seeds / seeds)
         limit, distance = self.half_width(seeds, confidence) / error, self.gap / error
-        return float(nct.sf(limit, seeds - 1, distance) + nct.cdf(-limit, seeds - 1, distance))
+        return float(nct.sf(limit, seeds - 1, distance))
 
     def seeds_needed(self, confidence: float) -> int | None:
         """Seeds that decide with the power `POWER`; None: no number of them."""
@@ -116,7 +116,7 @@ def table(claims: Claims, suite: Suite, noise: Noise, seeds: Sequence[int], hour
     """The claims about the suite's model: power by number of seeds; `hours`: GPU-hours of one seed by method."""
     confidence = suite.report.confidence
     head = ["claim", "told apart, points", *(f"+-, {n} seeds" for n in seeds if n >= stats.MIN_SEEDS)]
-    head += [*(f"decided, {n}" for n in seeds), f"seeds for {POWER:.0%}", "GPU-hours a seed"]
+    head += [*(f"decided, {n}" for n in seeds), f"seeds for {POWER:.0%}", *(["GPU-hours a seed"] if hours else [])]
     rows, left, unknown = [], dict[str, list[str]](), list[str]()
     for name, claim in claims.by_name().items():
         if (claim.model or claims.model) not in _labels(suite):
@@ -127,8 +127,8 @@ def table(claims: Claims, suite: Suite, noise: Noise, seeds: Sequence[int], hour
             needed = takes.seeds_needed(confidence)
             widths = [f"{takes.half_width(n, confidence):.1f}" for n in seeds if n >= stats.MIN_SEEDS]
             powers = [f"{takes.power(n, confidence):.0%}" for n in seeds]
-            gpu = readable(hours_of(claim, hours)) if hours else "-"
-            rows.append([name, f"{takes.gap:.1f}", *widths, *powers, needed or "none", gpu])
+            gpu = [readable(hours_of(claim, hours))] if hours else []
+            rows.append([name, f"{takes.gap:.1f}", *widths, *powers, needed or "none", *gpu])
         else:
             unknown.append(name)
     parts = [tabulate(rows, head, "github", disable_numparse=True)] if rows else []
