@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from coevolve.config.loading import load_suite
-from coevolve.report import differences, verdicts
+from coevolve.export import suite_export
+from coevolve.report import claims, differences, verdicts
 from coevolve.report.differences import Difference
 from coevolve.report.figure3 import Curves
 from coevolve.report.verdicts import Verdict
@@ -40,9 +41,12 @@ def _file(path: Path, made: str, keep: bool = True) -> tuple[Path, str]:
 
 
 def main() -> None:
-    """Rewrite the files."""
+    """Rewrite the files, and the pages of the folders."""
+    paper = claims.load(front_page.ROOT / "configs/claims.yaml")
     for path, text in texts():
         path.write_text(text, encoding="utf-8")
+    for path in front_page.REFERENCE.glob("*/report.html"):
+        suite_export.write_page(path.parent, paper)
 
 
 if __name__ == "__main__":

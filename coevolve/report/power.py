@@ -53,7 +53,7 @@ class Expected:
         return stats.half_width(self.of_tasks, self.of_seeds, seeds, confidence)
 
     def power(self, seeds: int, confidence: float) -> float:
-        """The probability of a decision, if the paper's numbers are the truth: a share of Student's noncentral distribution."""
+        """The probability of a decision, if the paper's numbers are the truth (noncentral Student's distribution)."""
         from scipy.stats import nct
 
         if seeds < stats.MIN_SEEDS:
