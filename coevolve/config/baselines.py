@@ -82,7 +82,8 @@ class GrpoConfig(Optimiser):
     `epochs`: how often each task is visited, with `group` episodes per visit. `beta`: weight of the KL divergence from
     the method's start policy; with adapters, which are merged after each round of a pool, from the round's start
     policy. `importance_sampling`: how TRL corrects for sampling in another type than training (None: not; left out of
-    digests). The paper has no GRPO row; its reviewers requested one.
+    digests). `normalize`: by the action tokens of each task's `group`, so that all tasks weigh the same (None: by those
+    of the step; left out of digests). The paper has no GRPO row; its reviewers requested one.
     """
 
     learning_rate: Rate
@@ -90,6 +91,7 @@ class GrpoConfig(Optimiser):
     beta: Annotated[float, Field(ge=0.0)]
     clip: Rate
     importance_sampling: ImportanceSampling = Field(default=None, exclude_if=is_none)
+    normalize: Literal["group"] | None = Field(default=None, exclude_if=is_none)
 
     @model_validator(mode="after")
     def _whole_groups(self) -> GrpoConfig:

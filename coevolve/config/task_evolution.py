@@ -18,7 +18,8 @@ class TaskEvolutionConfig(Strict):
     explorations, which start where `exploration` says.
 
     Signals: `signals` lists those that are used. An episode succeeds, and a task is solved, from the reward `success`
-    on. `window` is W, the number of last scores of a task; `rare` is theta, in per cent.
+    on. `window` is W, the number of last visits of a task; `rare` is theta, in per cent. `score`: what a visit's scores
+    are, those of each `trajectory` or the mean reward of its `group`.
 
     The `explorer` is rule-based, the agent itself, or the model of `endpoint`. Its fragments have at most `turns` turns
     and `actions` executed actions, without those that lead to a rare action. `abstraction`: the instruction of a task
@@ -37,6 +38,7 @@ class TaskEvolutionConfig(Strict):
     signals: list[SignalKind]
     success: UnitInterval
     window: Annotated[int, Field(ge=2)]
+    score: Literal["trajectory", "group"]
     rare: Rate
     explorer: Literal["scripted", "policy", "endpoint"]
     endpoint: EndpointConfig | None = None

@@ -35,10 +35,15 @@ from coevolve.train.policy_io import TrainingRun
 
 
 class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]
-    """GRPOTrainer with the episodes of an `Explorer`; `schedule` holds the tasks of each step, one for each group."""
+    """GRPOTrainer with the episodes of an `Explorer`; `schedule` holds the tasks of each step, one for each group.
 
-    def __init__(self, *, explorer: Explorer, schedule: Sequence[Sequence[Task]], **trl: Any) -> None:
-        self._explorer, self._schedule = explorer, schedule
+    `by_group`: the loss of a group is the mean over its action tokens, without the KL term, and groups weigh the same.
+    """
+
+    def __init__(
+        self, *, explorer: Explorer, schedule: Sequence[Sequence[Task]], by_group: bool = False, **trl: Any
+    ) -> None:
+        self._explorer, self._schedule, self._by_group = explorer, schedule, by_group
         super().__init__(rollout_func=self._rollout, reward_funcs=[episode_reward], **trl)
         if explorer.keeps_logps:
             # TRL reads log-probs of sampling of vLLM alone, whose weights it also refreshes; the explorer does that.
@@ -57,6 +62,16 @@ class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]
         experiences = [self._explorer.experience(episode) for episode in episodes]
         filled = experiences + [None] * (count - len(episodes))
         return completions(filled, self._explorer.end_of_turn, logps=self._explorer.keeps_logps)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """TRL's batch; its loss divides by the tokens of the step, so a group's advantages undo that `by_group`."""
+        batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        if self._by_group:
+            tokens = (batch["completion_mask"] * batch["tool_mask"]).sum(1).view(-1, self.num_generations).sum(1)
+            groups = self.accelerator.gather((tokens > 0).sum()).sum()
+            shares = batch["num_items_in_batch"] / (groups * tokens.clamp(min=1))
+            batch["advantages"] = batch["advantages"] * shares.repeat_interleave(self.num_generations)
+        return batch
 
     def _send_telemetry(self) -> None:
         pass
@@ -165,6 +180,7 @@ def group_trainer(
     return GroupTrainer(
         explorer=explorer,
         schedule=schedule,
+        by_group=config.normalize == "group",
         model=model,
         args=trainer.single_device(trainer.full_precision(GRPOConfig(**settings))),
         train_dataset=Dataset.from_dict({"prompt": [""] * (slots // config.group)}),

@@ -22,8 +22,9 @@ from coevolve.records.episodes import StopReason
 
 CONFIG = TaskEvolutionConfig.model_validate({
     "steps": 2, "initial_tasks": 5, "initial_fragments": 9, "new_tasks": 3, "fragments": 6, "exploration": "signals",
-    "signals": ["forgetting", "boundary", "rare"], "success": 0.5, "window": 3, "rare": 10.0, "explorer": "scripted",
-    "turns": 4, "actions": 3, "abstraction": "rules", "validation": True, "similarity": None, "replay": None,
+    "signals": ["forgetting", "boundary", "rare"], "success": 0.5, "window": 3, "score": "trajectory", "rare": 10.0,
+    "explorer": "scripted", "turns": 4, "actions": 3, "abstraction": "rules", "validation": True, "similarity": None,
+    "replay": None,
 })  # fmt: skip
 SOLUTIONS = {f"t{number}": (f"solve({number})",) for number in range(9)}
 
@@ -91,6 +92,13 @@ def test_forgetting_is_a_score_below_a_half_after_one_from_a_half_within_the_win
     assert seen(history([{"t1": [1]}, {"t1": [0]}, {"t1": [0]}]), window=2) == [("forgetting", "t1")]
 
 
+def test_the_text_compares_trajectories_and_an_earlier_reading_means_of_groups():
+    """Section 3.1: the score of the current trajectory. A group of which one episode solved the task was no success."""
+    rounds = history([{"t1": [1, 0, 0, 0]}, {"t1": [0, 0, 0, 0]}])
+    assert seen(rounds, signals=["forgetting"]) == [("forgetting", "t1")]
+    assert seen(rounds, signals=["forgetting"], score="group") == []
+
+
 def test_the_history_of_scores_spans_rounds_and_the_signal_is_of_the_last_one():
     rounds = history([{"t1": [1, 1]}], [{"t1": [0, 0]}])
     (signal,) = signals_of(rounds)
@@ -148,7 +156,7 @@ def test_the_rollouts_of_two_agents_are_one_step():
 
     rounds = [both([1, 1], [1, 1], 10), both([1, 0], [0, 0], 20)]
     assert [(each.kind, each.step, each.scores) for each in signals_of(rounds)] == [
-        ("forgetting", 0, (1.0, 0.25)),  # the mean over both agents
+        ("forgetting", 0, (1.0, 0.0)),  # the lowest of both agents
         ("boundary", 0, (1.0, 0.0, 0.0, 0.0)),
     ]
     solved = both([1, 1], [0, 1], 30)
@@ -166,13 +174,16 @@ def test_a_signal_that_is_not_listed_is_not_given(kind):
 
 @given(st.lists(st.lists(st.sampled_from([0.0, 0.4, 0.5, 1.0]), min_size=2, max_size=4), min_size=1, max_size=7))
 def test_signals_are_those_of_the_table(groups):
-    """The table's own words, computed another way."""
+    """The table's own words, computed another way; a group's mean is one score."""
     last = signals.visits(history([{"t1": rewards} for rewards in groups]))
-    scores = [sum(rewards) / len(rewards) for rewards in groups]
-    forgotten = {
-        step for step, score in enumerate(scores) if score < 0.5 <= max(scores[max(0, step - 2) : step], default=0.0)
-    }
-    assert {each.step for each in signals.forgetting(last, 1, 3, 0.5, SOLUTIONS)} == forgotten
+    for reading, scores in (("trajectory", groups), ("group", [[sum(rewards) / len(rewards)] for rewards in groups])):
+        forgotten = {
+            step
+            for step, now in enumerate(scores)
+            if min(now) < 0.5 and any(s_i >= 0.5 for visit in scores[max(0, step - 2) : step] for s_i in visit)
+        }
+        config = CONFIG.model_copy(update={"score": reading})
+        assert {each.step for each in signals.forgetting(last, 1, config, SOLUTIONS)} == forgotten
     mixed = {step for step, rewards in enumerate(groups) if {reward >= 0.5 for reward in rewards} == {True, False}}
     assert {each.step for each in signals.boundary(last, 0.5, SOLUTIONS)} == mixed
 

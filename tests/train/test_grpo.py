@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 
@@ -43,8 +44,8 @@ def other_policy(start, folder):
     return folder
 
 
-@pytest.mark.parametrize("kl_from", ["start", "other"])
-def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path, kl_from):
+@pytest.mark.parametrize(("kl_from", "normalize"), [("start", None), ("other", None), ("start", "group")])
+def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path, kl_from, normalize):
     """Eq. 3 and 4 with plain loops in float64; TRL's own head computes in float32.
 
     The policy has moved away from the start, so that the KL term has a gradient: that of `beta` times the log-ratio.
@@ -54,6 +55,7 @@ def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path, kl_from):
     explorer = online.Explorer(world(), run)
     plan = [list(TASKS)]
     config = GRPO.model_copy(update={"max_grad_norm": 1e9, "batch_size": 16, "group": 8, "beta": 2.0})
+    config = config.model_copy(update={"normalize": normalize})
     trainer = grpo.group_trainer(explorer, plan, config, run, reference)
     with torch.no_grad():
         for weight in trainer.model.parameters():
@@ -67,6 +69,11 @@ def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path, kl_from):
         rows = [(episode.task.task_id, explorer.experience(episode)) for episode in journal.records]
     model, start = (loading.load_model(folder, dtype=torch.float64) for folder in (half, reference or half))
     model.load_state_dict(moved, strict=False)
+    counts = Counter[str]()
+    for task, row in rows:
+        counts[task] += sum(row.action_mask[1:])
+    share = {task: counts.total() / (len(counts) * count) for task, count in counts.items()}
+    assert len(set(share.values())) > 1  # groups of different length
     total, penalty, tokens = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64), 0
     for task, row in rows:
         rewards = torch.tensor([other.reward for name, other in rows if name == task], dtype=torch.float64)
@@ -76,7 +83,8 @@ def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path, kl_from):
             if row.action_mask[k]:
                 logp = torch.log_softmax(logits[k - 1], dim=-1)[row.input_ids[k]]
                 ratio = (logp - torch.log_softmax(before[k - 1], dim=-1)[row.input_ids[k]]).detach()
-                total, penalty, tokens = total - advantage * logp, penalty + 2.0 * ratio * logp, tokens + 1
+                weight = share[task] if normalize else 1.0
+                total, penalty, tokens = total - weight * advantage * logp, penalty + 2.0 * ratio * logp, tokens + 1
     of_kl = torch.autograd.grad(penalty / tokens, list(model.parameters()), retain_graph=True)
     expected = torch.autograd.grad((total + penalty) / tokens, list(model.parameters()))
     scale = max(gradient.abs().max() for gradient in expected)

@@ -6,13 +6,16 @@
 | boundary | the K rollouts of one task in one step hold both successes and failures |
 | rare | an action pattern p with 0 < c_p / N < theta / 100 |
 
-The score of a task in a step is the mean reward of its group; an episode whose environment failed has no reward. The
-rollouts of two agents that explore the same tasks are one step, in which a task's group has the episodes of both.
+A score is that of a trajectory: s_now fails if one of the current group does, and s_i succeeds if one of an earlier
+visit did. With `score: group` it is the mean reward of the group. W counts visits, since the episodes of a group are
+not each other's past. An episode whose environment failed has no reward. The rollouts of two agents that explore the
+same tasks are one step, in which a task's group has the episodes of both.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from coevolve.config.names import SignalKind
 from coevolve.config.task_evolution import TaskEvolutionConfig
@@ -38,7 +41,7 @@ class Visit:
     @property
     def score(self) -> float:
         """Mean reward of the group."""
-        return sum(episode.reward for episode in self.episodes) / len(self.episodes)
+        return fmean(episode.reward for episode in self.episodes)
 
 
 def visits(rounds: Iterable[Iterable[Trajectory]]) -> list[Visit]:
@@ -73,7 +76,7 @@ def find_signals(
     last = [visit for visit in history if visit.round == len(rounds)]
     signals: list[TaskSignal] = []
     if "forgetting" in config.signals:
-        signals += forgetting(history, len(rounds), config.window, config.success, solutions)
+        signals += forgetting(history, len(rounds), config, solutions)
     if "boundary" in config.signals:
         signals += boundary(last, config.success, solutions)
     if "rare" in config.signals:
@@ -83,16 +86,16 @@ def find_signals(
 
 
 def forgetting(
-    history: Sequence[Visit], number: int, window: int, success: float, solutions: Solutions
+    history: Sequence[Visit], number: int, config: TaskEvolutionConfig, solutions: Solutions
 ) -> Iterator[TaskSignal]:
-    """A signal for each visit in round `number` that fails a task which a visit of the last `window` ones solved."""
-    scores: defaultdict[str, list[float]] = defaultdict(list)
+    """A signal for each visit in round `number` that fails a task which one of the last `window` ones solved."""
+    best: defaultdict[str, list[float]] = defaultdict(list)
     for visit in history:
-        of_task = scores[visit.task.task_id]
-        of_task.append(visit.score)
-        last = of_task[-window:]
-        if visit.round == number and last[-1] < success and max(last) >= success:
-            yield _failure("forgetting", visit, tuple(last), success, solutions)
+        rewards = [visit.score] if config.score == "group" else [episode.reward for episode in visit.episodes]
+        now, before = min(rewards), best[visit.task.task_id][1 - config.window :]
+        if visit.round == number and now < config.success <= max(before, default=-1.0):
+            yield _failure("forgetting", visit, (*before, now), config.success, solutions)
+        best[visit.task.task_id].append(max(rewards))
 
 
 def boundary(last: Sequence[Visit], success: float, solutions: Solutions) -> Iterator[TaskSignal]:
