@@ -294,8 +294,9 @@ class PairingConfig(Strict):
     """Rules of pairing (sections 4.2 and 4.3 of the paper, and ETO's script).
 
     `hard_negative`: the minimum reward of a failure pair's chosen side (None: any). `drop_conflicts`: leave out an
-    agent's pairs of whole trajectories whose rejected side is the chosen side of another of its pairs. Left out of
-    digests if it is not set.
+    agent's pairs of whole trajectories whose rejected side is the chosen side of another of its pairs. `order`: the
+    chosen side has the higher `reward`; by the `letter` of eq. 8 it is the kind's first agent's, ties and successes
+    included. Both are left out of digests if they are not set.
     """
 
     expert_beaten: Literal["drop", "swap"]
@@ -303,6 +304,7 @@ class PairingConfig(Strict):
     within: bool
     hard_negative: UnitInterval | None
     drop_conflicts: bool = Field(default=False, exclude_if=operator.not_)
+    order: Literal["letter"] | None = Field(default=None, exclude_if=is_none)
 
 
 class PairWeights(Strict):

@@ -221,9 +221,12 @@ def _build(candidate: Candidate, limit: int | None, weights: PairWeights, rules:
     ids = tuple(side.id for side in candidate.sides)
     if candidate.missing is not None:
         return Drop(task_id=candidate.task_id, kind=candidate.kind, reason=candidate.missing, ids=ids)
-    chosen, whole = sorted(candidate.sides, key=lambda side: side.trajectory.reward, reverse=True)
+    chosen, whole = candidate.sides
+    if rules.order is None:
+        chosen, whole = sorted(candidate.sides, key=lambda side: side.trajectory.reward, reverse=True)
     # In a tie neither side is truncated: otherwise the reason would depend on the order of the sides.
-    rejected = _truncated(whole, limit) if whole.trajectory.reward < chosen.trajectory.reward else whole
+    tie = rules.order is None and whole.trajectory.reward == chosen.trajectory.reward
+    rejected = whole if tie else _truncated(whole, limit)
     reason = _drop_reason(candidate.kind, chosen.trajectory, rejected.trajectory, rules)
     if reason is not None:
         return Drop(task_id=candidate.task_id, kind=candidate.kind, reason=reason, ids=ids)
@@ -275,15 +278,15 @@ def _truncated(side: PairSide, limit: int | None) -> PairSide:
 
 
 def _drop_reason(kind: PairKind, chosen: Trajectory, rejected: Trajectory, rules: PairingConfig) -> DropReason | None:
-    """The first reason that applies against a pair, or None; `chosen` has the higher reward, or an equal one."""
+    """The first reason that applies against a pair, or None."""
     failures, hard = kind is PairKind.FAILURE_FAILURE, rules.hard_negative
     reasons = {
         DropReason.ENV_ERROR: StopReason.ENV_ERROR in (chosen.stop, rejected.stop),
         DropReason.EMPTY: not (chosen.turns and rejected.turns),
-        DropReason.NOT_A_FAILURE: failures and not chosen.is_failure,
+        DropReason.NOT_A_FAILURE: failures and not (chosen.is_failure and rejected.is_failure),
         DropReason.NOT_HARD: failures and hard is not None and chosen.reward < hard,
         DropReason.IDENTICAL: [turn.text for turn in chosen.turns] == [turn.text for turn in rejected.turns],
-        DropReason.TIE: chosen.reward == rejected.reward,
+        DropReason.TIE: rules.order is None and chosen.reward == rejected.reward,
         DropReason.EXPERT_BEATEN: rejected.agent == "expert" and rules.expert_beaten == "drop",
     }
     return first_reason(reasons)

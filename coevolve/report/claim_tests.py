@@ -90,8 +90,10 @@ class _Estimator:
                 for other in among:
                     less = {key: -weight for key, weight in _gain(better, than, other).items()}
                     yield self.contrast(_gain(better, than, column) | less)
-            case paper.ShareClaim():
-                yield self.share(self.claim)
+            case paper.ShareClaim(method=method):
+                yield self._spread([self.share(self.claim, method)])
+            case paper.ShareDifferenceClaim(better=better, than=than):
+                yield self._spread([self.share(self.claim, better, than) - self.share(self.claim, than, better)])
             case paper.FailuresClaim():
                 yield self.failures(self.claim)
 
@@ -109,16 +111,22 @@ class _Estimator:
         seeds = set.intersection(*({r.seed for r in m.records} for rows in cells.values() for m in rows.values()))
         return self._spread([_weighted(cells[part], weights[part], sorted(seeds)) for part in cells])
 
-    def share(self, claim: paper.ShareClaim) -> stats.Spread:
-        """Per cent of a method's explorations with this outcome; raises `UserError`."""
-        explorations = self._explored(claim.env, [claim.method])
+    def share(self, claim: paper.ShareClaim | paper.ShareDifferenceClaim, method: str, *others: str) -> stats.Matrix:
+        """Per cent of a method's explorations with this outcome, by task and seed; raises `UserError`.
+
+        Tasks and seeds are those that the `others` have, too.
+        """
+        by_method = [self._explored(claim.env, [name]) for name in (method, *others)]
+        tasks, seeds = (
+            sorted(set.intersection(*({*names(explored)} for explored in by_method)))
+            for names in (exploration.tasks, exploration.seeds)
+        )
         values = [
             (episode.task_id, each.seed, 100.0 * (claim.outcome in exploration.outcomes(episode, claim.threshold)))
-            for each in explorations
+            for each in by_method[0]
             for episode in each.episodes
         ]
-        values_ts = stats.matrix(values, exploration.tasks(explorations), exploration.seeds(explorations))
-        return self._spread([values_ts])
+        return stats.matrix(values, tasks, seeds)
 
     def failures(self, claim: paper.FailuresClaim) -> stats.Spread:
         """A quantity of Figure 2, `better` minus `than`; raises `UserError`."""

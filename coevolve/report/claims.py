@@ -161,6 +161,17 @@ class ShareClaim(SizeClaim):
         return (-math.inf if low <= 0.0 else low), (math.inf if high >= 100.0 else high)
 
 
+class ShareDifferenceClaim(SizeClaim):
+    """The share of rollouts that end in `outcome` is `value` points larger with `better` than with `than`."""
+
+    kind: Literal["share_difference"]
+    better: str
+    than: str
+    env: str
+    outcome: Literal["success", "hard_negative", "failure"]
+    threshold: Threshold
+
+
 class FailuresClaim(Statement):
     """Figure 2: where the SFT policy fails, `better` has more failures than `than`, or failures of higher reward."""
 
@@ -172,7 +183,8 @@ class FailuresClaim(Statement):
 
 
 AnyStatement = Annotated[
-    OrderingClaim | DifferenceClaim | LargestGainClaim | ShareClaim | FailuresClaim, Field(discriminator="kind")
+    OrderingClaim | DifferenceClaim | LargestGainClaim | ShareClaim | ShareDifferenceClaim | FailuresClaim,
+    Field(discriminator="kind"),
 ]
 
 Claim = CellClaim | AnyStatement

@@ -139,6 +139,22 @@ def test_failure_pairs_may_be_asked_to_hold_a_hard_negative(threshold, pairs):
     assert reasons(result) == [DropReason.NOT_HARD] * (3 - pairs)
 
 
+def test_by_the_letter_of_eq_8_nothing_is_ordered_by_reward():
+    """(i) and (ii) have no condition on the reward, (iii) prefers the target's failure; only failures are in (iii)."""
+    letter = PLAIN.model_copy(update={"order": "letter"})
+    rewards = {"t": (1.0, 0.2, 0.9), "u": (1.0, 0.5, 0.5), "v": (0.8, 1.0, 0.1)}
+    sides = {
+        agent: [side(agent, name, of[n], said) for name, of in rewards.items()]
+        for n, (agent, said) in enumerate((("expert", "ab"), ("target", "cd"), ("failure", "ef")))
+    }
+    made = {(p.task_id, p.kind): (p.chosen_reward, p.rejected_reward)
+            for p in paired([TARGET, FAILURE, BOTH], letter, tasks=tuple(rewards), **sides).pairs}  # fmt: skip
+    of_experts = {(t, kind): (r[0], r[n]) for t, r in rewards.items() for n, kind in ((1, TARGET), (2, FAILURE))}
+    assert made == of_experts | {("t", BOTH): (0.2, 0.9), ("u", BOTH): (0.5, 0.5)}  # in `v` the target succeeds
+    ordered = paired([BOTH], tasks=tuple(rewards), **sides).pairs
+    assert [(p.chosen_reward, p.rejected_reward) for p in ordered] == [(0.9, 0.2)]
+
+
 def test_identical_rollouts_of_an_agent_make_one_pair_and_the_rest_are_counted():
     rollouts = [side("target", "t", 0.3, "xy", sample=sample) for sample in range(3)]
     other, failure = side("target", "t", 0.3, "xz", sample=3), side("failure", "t", 0.3, "xy")

@@ -7,6 +7,7 @@ import pytest
 from report.explored import measurement
 from scipy import stats as scipy_stats
 
+from coevolve.config.loading import load_suite
 from coevolve.report import claims, second_paper
 
 
@@ -62,3 +63,16 @@ def test_ours_stand_beside_it_and_appworld_is_empty_with_its_reason(table, repor
     assert second_paper.markdown(table, [empty], report) == without, "a split whose every episode ended by an error"
     generated = dataclasses.replace(ours, note="BFCL: generated tasks; non-comparable.")
     assert "tiny, micro) BFCL: generated tasks; non-comparable." in second_paper.markdown(table, [generated], report)
+
+
+def test_the_abstracts_gains_are_contradicted_by_the_cells_that_the_page_names(table):
+    zero, full = (table.rows[row].cells for row in ("qwen3_4b", "qwen3_4b_full"))
+    (remark,) = [each for each in table.remarks if "abstract" in each]
+    gains = [full[column] - zero[column] for column in ("bfcl", "appworld")]
+    assert f"+{gains[0]:.1f} on BFCL and +{gains[1]:.2f} on AppWorld" in remark
+
+
+def test_only_suites_with_its_rows_have_the_table(root):
+    paper = claims.load(root / "configs/claims.yaml")
+    shown = [len(second_paper.tables(paper, load_suite(name), [])) for name in ("smoke", "micro_bfcl", "agent_data")]
+    assert shown == [0, 0, 1]

@@ -235,11 +235,13 @@ def test_a_claim_about_another_model_is_not_judged_by_this_one(measure):
 def test_shares_and_figure_2_are_asked_of_explorations():
     share = {"kind": "share", "method": "eto", "env": "sciworld", "value": 50.0, "tolerance": 5.0, "threshold": 0.6}
     figure = {"kind": "failures", "better": "coevolve", "than": "eto", "env": "sciworld", "quantity": "number"}
+    compared = {name: value for name, value in share.items() if name != "method"} | {"kind": "share_difference"}
     claims = small(
         success=share | {"outcome": "success"},
         hard=share | {"outcome": "hard_negative"},
         extreme=share | {"outcome": "extreme"},
         more=figure | {"caution": "Mind the gap."},
+        failures=compared | {"better": "coevolve", "than": "eto", "outcome": "failure"},
     )
     rewards = {"a": 1.0, "b": 0.6, "c": 0.0, "d": 0.2}
     eto = explored("eto", rewards)
@@ -250,6 +252,8 @@ def test_shares_and_figure_2_are_asked_of_explorations():
     found = asked(claims, explorations=[eto, *ours])
     assert [found[name].spreads[0].mean for name in ("success", "hard", "extreme")] == [25.0, 25.0, 50.0]
     assert found["more"].spreads[0].mean == 2.0
+    # ETO fails two of four tasks; co-evolving's target as many, its failure agent three.
+    assert found["failures"].spreads[0].mean == pytest.approx(100 * (5 / 8 - 2 / 4))
     assert "Mind the gap." in verdicts.judge([found["more"]], 0.95)[0].text
     assert asked(claims)["success"].missing == "`eto` did not explore sciworld."
     few = explored("eto", {"a": 1.0})
@@ -337,7 +341,7 @@ def test_the_command_names_an_unfinished_method_where_its_verdicts_would_stand(m
     status, printed, _ = coevolve("verify", "--suite", "glance", "--set", "seeds=[0, 1]", "--out", tmp_path)
     reason = "`coevolve` is unfinished: 1 of 2 seeds have all results; finish the run, or judge the finished seeds with"
     assert status == 3
-    assert printed.startswith("None of 62 claims judged in this suite. From secondary sources, unverified: None of 8 ")
+    assert printed.startswith("None of 62 claims judged in this suite. From secondary sources, unverified: None of 15 ")
     (line,) = re.findall(rf"^\* {re.escape(reason)}.*Claims: (.*)\.$", printed, re.MULTILINE)
     assert {"`webshop_better`", "`ours_success`"} <= {*line.split(", ")}
     assert "Agent-data mutual evolution" not in printed
