@@ -104,7 +104,7 @@ def _run(world: str, seeds: int, rng: np.random.Generator) -> list[float]:
     for shift in (0.0, EFFECT):
         decided = not low + shift <= 0.0 <= high + shift
         means = [mean + shift for mean in spread.seed_means]
-        answers += [decided, decided and not robustness.one_seed_carries(means, spread.of_tasks, CONFIDENCE)]
+        answers += [decided, decided and not robustness.single_seed_decides(means, spread.of_tasks, CONFIDENCE)]
     rest = [mean for mean, lost in zip(spread.seed_means, collapsed_s, strict=True) if not lost]
     ends = robustness.interval(rest, spread.of_tasks, CONFIDENCE)
     # Without collapses the difference is as much above 0 as they take from its mean.

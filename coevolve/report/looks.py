@@ -27,7 +27,7 @@ def levels(looks: Sequence[int], alpha: float) -> dict[int, float]:
     times = np.array(looks) / looks[-1]
     spent_k = 4.0 * norm.sf(norm.isf(alpha / 4.0) / np.sqrt(times))
     x = np.linspace(-8.0, 8.0, GRID)
-    found: dict[int, float] = {}
+    results: dict[int, float] = {}
     density_x, before = np.zeros(GRID), 0.0
     density_x[GRID // 2] = 1.0
     for count, time, spent in zip(looks, times, np.diff(spent_k, prepend=0.0), strict=True):
@@ -37,11 +37,11 @@ def levels(looks: Sequence[int], alpha: float) -> dict[int, float]:
             return float(density_x @ (norm.sf((bound - x) / step) + norm.sf((bound + x) / step)))
 
         bound = brentq(lambda value, share=spent: beyond(value) - share, 1e-6, 8.0)
-        found[count] = float(2.0 * norm.sf(bound / np.sqrt(time)))
+        results[count] = float(2.0 * norm.sf(bound / np.sqrt(time)))
         density_x = norm.pdf((x[:, None] - x) / step) @ density_x * (x[1] - x[0]) / step
         density_x[np.abs(x) > bound] = 0.0
         before = time
-    return found
+    return results
 
 
 def report_of(suite: Suite) -> ReportConfig:

@@ -22,6 +22,9 @@ from coevolve.report.claims import Claim, Claims
 from coevolve.report.number_text import readable
 from coevolve.report.verdicts import HALF_WIDTH, POWER
 
+#: The name of the jobs that methods share (`coevolve.follow.estimates`).
+SHARED = "shared"
+
 
 class Noise(Strict):
     """Standard deviations x sqrt(tasks), in points: of one run's mean, and of a paired difference of two methods.
@@ -35,20 +38,20 @@ class Noise(Strict):
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedTest:
     """What a claim takes: the distance of the two numbers that are told apart, and the spread of what is measured.
 
-    `one_run`: the paper's number is compared with one run, else a mean difference with 0.
+    `single_run`: the paper's number is compared with one run, else a mean difference with 0.
     """
 
     gap: float
     of_tasks: float
     of_seeds: float
-    one_run: bool
+    single_run: bool
 
     def half_width(self, seeds: int, confidence: float) -> float:
         """Half of the expected interval."""
-        if self.one_run:
+        if self.single_run:
             return stats.half_width(0.0, self.of_seeds * (seeds + 1), seeds, confidence)
         return stats.half_width(self.of_tasks, self.of_seeds, seeds, confidence)
 
@@ -58,7 +61,7 @@ class Expected:
 
         if seeds < stats.MIN_SEEDS:
             return 0.0
-        error = math.sqrt(self.of_seeds * (1 + 1 / seeds) if self.one_run else self.of_tasks + self.of_seeds / seeds)
+        error = math.sqrt(self.of_seeds * (1 + 1 / seeds) if self.single_run else self.of_tasks + self.of_seeds / seeds)
         limit, distance = self.half_width(seeds, confidence) / error, self.gap / error
         return float(nct.sf(limit, seeds - 1, distance))
 
@@ -72,18 +75,20 @@ def load_noise(path: Path) -> Noise:
     return validated(Noise, path, read_yaml(path))
 
 
-def expected(claims: Claims, claim: Claim, noise: Noise) -> Expected | None:
+def expected(claims: Claims, claim: Claim, noise: Noise) -> ExpectedTest | None:
     """What a claim about rewards takes; None for one whose distance the paper does not print."""
     match claim:
         case paper.CellClaim(value=value, rival=float(rival), column=column):
-            return Expected(abs(value - rival), 0.0, _over(claims, column, noise.run), one_run=True)
+            return ExpectedTest(abs(value - rival), 0.0, _over(claims, column, noise.run), single_run=True)
         case paper.DifferenceClaim(value=value, rival=float(rival), column=column):
-            return Expected(abs(value - rival), 0.0, _over(claims, column, noise.trainings), one_run=True)
+            return ExpectedTest(abs(value - rival), 0.0, _over(claims, column, noise.trainings), single_run=True)
         case paper.OrderingClaim(better=better, than=than, column=column, iteration=None):
             numbers = [claims.value(row, column) for row in (better, than)]
             if None not in numbers:
                 of_tasks, of_seeds = (_over(claims, column, deviation) for deviation in (noise.tasks, noise.trainings))
-                return Expected(abs((numbers[0] or 0.0) - (numbers[1] or 0.0)), of_tasks, of_seeds, one_run=False)
+                return ExpectedTest(
+                    abs((numbers[0] or 0.0) - (numbers[1] or 0.0)), of_tasks, of_seeds, single_run=False
+                )
     return None
 
 
@@ -109,7 +114,7 @@ def _column(claim: Claim) -> list[str]:
 def hours_of(claim: Claim, hours: Mapping[str, float]) -> float:
     """GPU-hours of a claim's methods and of the jobs that methods share, for all seeds of the plan."""
     methods = claim.methods or {getattr(claim, "row", "")}
-    return hours.get("shared", 0.0) + sum(hours.get(method, 0.0) for method in methods)
+    return sum(hours.get(method, 0.0) for method in (SHARED, *methods))
 
 
 def table(claims: Claims, suite: Suite, noise: Noise, seeds: Sequence[int], hours: Mapping[str, float]) -> str:
@@ -143,7 +148,7 @@ def differences(suite: Suite, noise: Noise, hours: float | None) -> str:
     pairs = math.comb(len(suite.methods), 2)
     for env in suite.envs.values():
         tasks = env.expected.evaluate if env.expected else 1
-        spread = Expected(HALF_WIDTH, noise.tasks**2 / tasks, noise.trainings**2 / tasks, one_run=False)
+        spread = ExpectedTest(HALF_WIDTH, noise.tasks**2 / tasks, noise.trainings**2 / tasks, single_run=False)
         width = f"{spread.half_width(seeds, confidence):.1f}" if seeds >= stats.MIN_SEEDS else "not known"
         rows.append([env.label, tasks, seeds, width, spread.seeds_needed(confidence) or "none"])
     head = ["environment", "tasks", "seeds", "+- points", f"seeds to see {HALF_WIDTH:g} points in {POWER:.0%}"]

@@ -40,7 +40,7 @@ class Collapses(NamedTuple):
 
 def collapses(points: Sequence[Point], threshold: float) -> list[Collapses]:
     """Every training of Figure 3's curves, by environment, method and iteration, against the policy it starts from."""
-    found = []
+    trainings = []
     for (env,), of_env in group_by(points, "env").items():
         for method in dict.fromkeys(point.method for point in of_env if point.iteration):
             means = {
@@ -50,8 +50,8 @@ def collapses(points: Sequence[Point], threshold: float) -> list[Collapses]:
             for before, after in zip(sorted(means), sorted(means)[1:], strict=False):
                 losses = {s: means[before][s] - reward for s, reward in means[after].items() if s in means[before]}
                 lost = tuple(seed for seed, loss in losses.items() if loss >= threshold)
-                found += [Collapses(env, method, after, tuple(losses), lost)] if losses else []
-    return found
+                trainings += [Collapses(env, method, after, tuple(losses), lost)] if losses else []
+    return trainings
 
 
 def _seed_means(points: Sequence[Point]) -> dict[int, float]:
@@ -70,7 +70,7 @@ def interval(means: Sequence[float], of_tasks: float, confidence: float) -> tupl
     return mean - half, mean + half
 
 
-def one_seed_carries(means: Sequence[float], of_tasks: float, confidence: float) -> bool:
+def single_seed_decides(means: Sequence[float], of_tasks: float, confidence: float) -> bool:
     """Whether the interval contains 0 without one of the seeds; False with three seeds, since two decide nothing."""
     ends = [interval(others, of_tasks, confidence) for others in combinations(means, len(means) - 1)]
     return any(low <= 0.0 <= high for low, high in filter(None, ends))
@@ -90,7 +90,7 @@ def outcome(estimate: Estimate, confidence: float) -> str:
     """`decided`, `decided, carried by one seed` (which is no verdict) or `undecided`."""
     if estimate.n_seeds < stats.MIN_SEEDS or estimate.low <= 0.0 <= estimate.high:
         return "undecided"
-    carried = one_seed_carries([*estimate.seed_means.values()], estimate.of_tasks or 0.0, confidence)
+    carried = single_seed_decides([*estimate.seed_means.values()], estimate.of_tasks or 0.0, confidence)
     return CARRIED if carried else "decided"
 
 
@@ -112,10 +112,10 @@ def conditional(estimate: Estimate, collapsed: Collection[int], confidence: floa
     return ends and (fmean(means), *ends)
 
 
-def collapsed_seeds(found: Sequence[Collapses]) -> Mapping[tuple[str, str], frozenset[int]]:
+def collapsed_seeds(trainings: Sequence[Collapses]) -> Mapping[tuple[str, str], frozenset[int]]:
     """The seeds in which any training of a method collapsed, by environment and method."""
-    keys = {(each.env, each.method) for each in found}
+    keys = {(each.env, each.method) for each in trainings}
     return {
-        key: frozenset(seed for each in found if (each.env, each.method) == key for seed in each.collapsed)
+        key: frozenset(seed for each in trainings if (each.env, each.method) == key for seed in each.collapsed)
         for key in keys
     }

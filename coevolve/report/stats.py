@@ -84,28 +84,28 @@ class Spread:
         least = 0.0 if self.fixed_tasks else 2.0**-self.n_tasks
         return max((count + 1) / (len(self.draws_b) + 1), least)
 
-    def one_run(self, confidence: float) -> tuple[float, float] | None:
+    def single_run(self, confidence: float) -> tuple[float, float] | None:
         """Student's prediction interval of one more training's mean on these tasks; None with too few trainings."""
         if self.of_seeds is None or self.n_seeds < MIN_SEEDS:
             return None
-        half = student_quantile((1.0 + confidence) / 2.0, self.n_seeds - 1) * self._deviation_of_one_run
+        half = student_quantile((1.0 + confidence) / 2.0, self.n_seeds - 1) * self._single_run_deviation
         return self.mean - half, self.mean + half
 
-    def p_of_one_run(self, value: float) -> float:
+    def single_run_p(self, value: float) -> float:
         """Two-sided p-value of "`value` is the mean of one more training on these tasks"."""
         from scipy.special import stdtr
 
-        distance, deviation = abs(value - self.mean), self._deviation_of_one_run
+        distance, deviation = abs(value - self.mean), self._single_run_deviation
         if deviation == 0.0:
             return float(distance < 1e-9)
         return float(2.0 * stdtr(self.n_seeds - 1, -distance / deviation))
 
     @property
-    def _deviation_of_one_run(self) -> float:
+    def _single_run_deviation(self) -> float:
         return math.sqrt((self.of_seeds or 0.0) * (1.0 + 1.0 / self.n_seeds))
 
-    def seeds_to_tell(self, gap: float, level: float, power: float) -> int | None:
-        """Seeds with which `one_run` excludes a number at a distance `gap` from another one that is a run's.
+    def seeds_for_single_run(self, gap: float, level: float, power: float) -> int | None:
+        """Seeds with which `single_run` excludes a number at a distance `gap` from another one that is a run's.
 
         Approximation: (t + z)^2 of_seeds (1 + 1 / S) <= gap^2. None: no number of seeds does.
         """

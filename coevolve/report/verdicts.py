@@ -207,7 +207,7 @@ def _p(test: ClaimTest) -> float:
     """The p-value of the decision: of the paper's number as one of our runs, or that of a range."""
     if _rival(test) is None or not isinstance(test.claim, SizeClaim):
         return min(tails(test))
-    return test.spreads[0].p_of_one_run(test.claim.value)
+    return test.spreads[0].single_run_p(test.claim.value)
 
 
 def _outcome(test: ClaimTest, confidence: float) -> Outcome:
@@ -217,7 +217,7 @@ def _outcome(test: ClaimTest, confidence: float) -> Outcome:
     inside, outside = tails(test)
     level, rival = 1.0 - confidence, _rival(test)
     if rival is not None and isinstance(test.claim, SizeClaim):
-        ours, rivals = map(test.spreads[0].p_of_one_run, (test.claim.value, rival))
+        ours, rivals = map(test.spreads[0].single_run_p, (test.claim.value, rival))
         if inside <= level:
             return "reproduced"
         return "contradicted" if ours <= level else "consistent" if rivals <= level else "undecided"
@@ -232,7 +232,9 @@ def _carried(test: ClaimTest, confidence: float) -> bool:
     return (
         decided
         and not isinstance(test.claim, SizeClaim)
-        and any(robustness.one_seed_carries(spread.seed_means, spread.of_tasks, confidence) for spread in test.spreads)
+        and any(
+            robustness.single_seed_decides(spread.seed_means, spread.of_tasks, confidence) for spread in test.spreads
+        )
     )
 
 
@@ -350,7 +352,7 @@ def _verdict(test: ClaimTest, holm: float | None, claims: int, confidence: float
         on_limit = any(math.isclose(_room(s.mean, test.claim), 0.0, abs_tol=1e-9) for s in test.spreads)
         remark = _caveat(shown.seeds, needed, on_limit, _rival(test))
     run = ""
-    if _rival(test) is not None and (ends := test.spreads[0].one_run(confidence)):
+    if _rival(test) is not None and (ends := test.spreads[0].single_run(confidence)):
         run = f" one run lies in [{ends[0]:.1f}, {ends[1]:.1f}];"
     p = _p(test) if _decidable(test) else 1.0
     corrected = "" if holm is None else f", corrected for {claims} claims {readable(holm)}"
@@ -364,7 +366,7 @@ def seeds_needed(test: ClaimTest, level: float) -> int | None:
     """Seeds that would decide a claim with a probability of `POWER`, were this the truth; None: no number of them."""
     rival = _rival(test)
     if rival is not None and isinstance(test.claim, SizeClaim):
-        return test.spreads[0].seeds_to_tell(test.claim.value - rival, level, POWER)
+        return test.spreads[0].seeds_for_single_run(test.claim.value - rival, level, POWER)
     return _largest([s.seeds_needed(abs(_room(s.mean, test.claim)), level, POWER) for s in test.spreads])
 
 

@@ -105,7 +105,7 @@ def products_behind(plan, product):
 def test_a_product_is_made_alone(plan):
     alone = set(PRODUCTS) - {"summary", "page"}
     assert {product: products_behind(plan, product) for product in alone} == {product: {product} for product in alone}
-    assert products_behind(plan, "summary") == {"summary", "differences"}
+    assert products_behind(plan, "summary") == {"summary", "differences", "figure3"}
     assert products_behind(plan, "page") == set(PRODUCTS)
 
 

@@ -20,7 +20,7 @@ def test_the_noise_is_that_of_committed_results():
 @pytest.mark.parametrize(("seeds", "gap"), [(3, 8.0), (5, 5.5), (8, 5.5)])
 def test_cells_are_decided_as_often_as_expected(seeds, gap):
     """The paper's number is a run of ours; the rival's lies `gap` from it."""
-    takes = power.Expected(gap, 0.0, 2.0**2, one_run=True)
+    takes = power.ExpectedTest(gap, 0.0, 2.0**2, single_run=True)
     rng, cases, told = np.random.default_rng(seeds), 500, 0
     for _ in range(cases):
         value, ours = rng.normal(0, 2.0), rng.normal(0, 2.0, (1, seeds)) + np.zeros((30, 1))

@@ -112,7 +112,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(world, seeds):
     assert 300 * 0.95 - 3.1 * math.sqrt(300 * 0.95 * 0.05) <= held <= 300 * 0.99
 
 
-def one_run_verdicts(truth, gap, seeds, cases=400):
+def single_run_verdicts(truth, gap, seeds, cases=400):
     """Verdicts on the paper's number, a run from the first of two methods that lie `gap` deviations of a run apart.
 
     `truth`: the place of our runs, 0 for that method, 1 for the other. The rival's number is a run of the other.
@@ -129,8 +129,8 @@ def one_run_verdicts(truth, gap, seeds, cases=400):
 @pytest.mark.parametrize("gap", [0.0, 2.0, 3.5])
 def test_a_single_run_of_the_paper_is_judged_wrongly_in_at_most_one_case_of_twenty(gap, seeds):
     most = 0.05 + 3.1 * math.sqrt(0.05 * 0.95 / 400)
-    assert one_run_verdicts(0, gap, seeds).get("contradicted", 0.0) <= most
-    assert one_run_verdicts(1, gap, seeds).get("consistent", 0.0) <= most
+    assert single_run_verdicts(0, gap, seeds).get("contradicted", 0.0) <= most
+    assert single_run_verdicts(1, gap, seeds).get("consistent", 0.0) <= most
 
 
 @pytest.mark.parametrize("truth", [0, 1])
@@ -143,8 +143,8 @@ def test_five_seeds_decide_where_the_two_printed_numbers_lie_far_enough_apart(tr
         found.append(outcome(ours, claim(paper - 0.2, paper + 0.2, rival=paper + 3.5), rng))
     assert found.count("undecided") <= 0.4 * 400
     spread = stats.Spread(0.0, np.zeros(9), 50, 5, of_tasks=0.0, of_seeds=1.0, fixed_tasks=True)
-    assert spread.seeds_to_tell(3.5, 0.05, verdicts.POWER) == 8
-    assert spread.seeds_to_tell(2.7, 0.05, verdicts.POWER) is None  # 1.96 + 0.84 deviations are the least
+    assert spread.seeds_for_single_run(3.5, 0.05, verdicts.POWER) == 8
+    assert spread.seeds_for_single_run(2.7, 0.05, verdicts.POWER) is None  # 1.96 + 0.84 deviations are the least
 
 
 def test_an_order_that_one_seed_carries_is_no_verdict():
