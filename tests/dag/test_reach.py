@@ -110,6 +110,11 @@ def test_a_new_objective_reaches_preference_trainings_alone(repo, before):
     assert stages(jobs) == {"train"}
 
 
+def test_declared_looks_reach_products_alone(repo, before):
+    jobs = changed(repo, before, ("configs/suites/smoke.yaml", "\nsuite: smoke\n", "\nsuite: smoke\nlooks: [1, 2]\n"))
+    assert {"differences", "summary", "verdicts"} <= stages(jobs) <= PRODUCTS
+
+
 def test_a_new_pair_kind_reaches_pairings_alone(repo, before):
     jobs = changed(
         repo, before,

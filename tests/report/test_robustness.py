@@ -20,7 +20,7 @@ def committed(root, folder):
     return {(d.better, d.than): d.estimate for d in found}, product_file.read(home / "figure3.json", Curves).points
 
 
-def test_which_committed_decisions_single_seed_decides(root):
+def test_which_committed_decisions_one_seed_carries(root):
     science, _ = committed(root, "science")
     for pair, p in ((("coevolve", "eto"), 6), (("second_target", "eto_eq9"), 6)):
         assert robustness.outcome(science[pair], 0.95) == "decided"
