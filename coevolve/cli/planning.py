@@ -72,7 +72,7 @@ def print_plan(options: argparse.Namespace) -> int:
 
 @command(*SUITE, OPTIONAL_MACHINE)
 def print_power(options: argparse.Namespace) -> int:
-    """Print what a run can decide with its tasks and seeds, and the seeds and GPU-hours that would decide."""
+    """Print what a run can decide with its tasks and seeds, and how many seeds would decide."""
     from coevolve.dag.machine import load_machine
     from coevolve.dag.plan import Plan
     from coevolve.follow import estimates
