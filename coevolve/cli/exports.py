@@ -15,6 +15,7 @@ from coevolve.cli.command import (
     run_plan,
     show,
 )
+from coevolve.cli.results import MODEL, judged_claims
 from coevolve.errors import UserError
 from coevolve.shipped import shipped_file
 
@@ -60,6 +61,7 @@ def export_reference(options: argparse.Namespace) -> int:
     *SUITE,
     OPTIONAL_MACHINE,
     argument("--out", type=Path, metavar="FILE", help="default: results/SUITE.evidence.tar.xz"),
+    argument("--evaluations", action="store_true", help="also the episodes of evaluations, for `coevolve reverify`"),
 )
 def export_evidence(options: argparse.Namespace) -> int:
     """Write a finished suite's episodes, pairs, records and provenance, without weights, to one archive."""
@@ -68,7 +70,7 @@ def export_evidence(options: argparse.Namespace) -> int:
 
     plan = run_plan(options)
     out = options.out or Path(plan.home).with_suffix(".evidence.tar.xz")
-    paths = suite_evidence.write(plan, out)
+    paths = suite_evidence.write(plan, out, options.evaluations)
     show(f"{out}: {len(paths)} files, {out.stat().st_size / 1e6:.1f} MB, to be unpacked with `tar -xJf`.")
     show(f"Their products: add `--allowed-rules all {' '.join(exported(plan.suite))}` to the suite's command.")
     return 0
@@ -135,11 +137,23 @@ def export_model_card(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(*SUITE, MODEL, argument("--out", type=Path, required=True, metavar="DIR", help="folder of the logbook"))
+def export_logbook(options: argparse.Namespace) -> int:
+    """Write the verdicts on the paper's claims as a logbook of Trackio, one page a claim."""
+    from coevolve.export import logbook
+
+    layout, paper, measured, judged = judged_claims(options)
+    pages = logbook.write(layout.suite.suite, judged, paper, measured, options.out)
+    show(f"{pages} pages in {options.out / logbook.FOLDER}; `trackio logbook read --path {options.out}`. {UNSENT}")
+    return 0
+
+
 #: The commands below `coevolve export`.
 COMMANDS: dict[str, Command] = {
     "reference": export_reference,
     "evidence": export_evidence,
     "inspect": export_inspect_log,
+    "logbook": export_logbook,
     "dataset": export_dataset,
     "traces": export_traces,
     "trl": export_trl,

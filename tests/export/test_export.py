@@ -16,7 +16,7 @@ from trl import SFTConfig, SFTTrainer
 from web_server import served
 
 from coevolve.config.names import PairKind
-from coevolve.export import cards
+from coevolve.export import cards, logbook
 from coevolve.export.result_folder import ResultFolder
 from coevolve.policies import loading
 from coevolve.records.drops import Drop
@@ -24,6 +24,9 @@ from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import PreferencePair
 from coevolve.records.provenance import Provenance
+from coevolve.report import claims
+from coevolve.report.claim_tests import Results
+from coevolve.report.verdicts import Verdict
 from coevolve.storage import files, jsonl, provenance
 
 HOME = "results/glance/tiny/webshop"
@@ -397,3 +400,67 @@ def test_a_folder_that_is_no_result_is_refused(export, run, tmp_path, capsys):
     export("traces", PAIRS, "--out", tmp_path / "traces", code=2)
     assert "no result with episodes.jsonl" in capsys.readouterr().err
     assert not any((tmp_path / name).exists() for name in ("data", "logs", "traces"))
+
+
+def logbook_page(folder, claim):
+    return (folder / f".trackio/logbook/pages/{claim.replace('_', '-')}/page.md").read_text()
+
+
+def test_a_logbook_has_a_page_for_each_claim_and_calls_a_miniature_one(export, run, coevolve, tmp_path):
+    judged = json.loads(coevolve("verify", "--suite", "configs/glance.yaml", "--json")[1])
+    export("logbook", "--suite", "configs/glance.yaml", "--out", tmp_path)
+    index = (tmp_path / ".trackio/logbook/pages/index.md").read_text()
+    statuses = dict(re.findall(r"^\| \[(\w+)\]\S+ +\| (\w+)", index, re.MULTILINE))
+    assert statuses == {each["claim"]: "toy" if "miniature" in each else "inconclusive" for each in judged}
+    assert "on the miniature glance" in index and {"toy", "inconclusive"} == {*statuses.values()}
+    verdict = next(each for each in judged if each["claim"] == "webshop_better")
+    page = logbook_page(tmp_path, "webshop_better")
+    assert (
+        verdict["says"] in page and verdict["miniature"]["text"] in page and "coevolve reverify results/glance" in page
+    )
+    record = json.loads((run / EVALUATED / "provenance.json").read_text())
+    row = next(line for line in page.splitlines() if line.startswith(f"| `{EVALUATED}/records.jsonl`"))
+    assert record["outputs"]["records.jsonl"][:16] in row and record["code_digest"] in row
+    assert "`results/glance/view/index.html#/episodes?method=coevolve`" in page
+    export("logbook", "--suite", "configs/glance.yaml", "--out", tmp_path)
+    assert logbook_page(tmp_path, "webshop_better") == page, "an export is replaced, by equal bytes"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [("reproduced", "verified"), ("contradicted", "falsified"), ("underpowered", "inconclusive")],
+)
+def test_a_verdict_has_its_status_and_numbers_in_a_logbook(root, tmp_path, outcome, status):
+    paper = claims.load(root / "configs/claims.yaml")
+    verdict = Verdict(
+        claim="eto_webshop", verdict=outcome, text="Here.", place="Table 1", says="67.4", kind="cell",
+        mean=66.04, low=61.0, high=70.96, p=0.03, tasks=200, seeds=3, row="eto", column="webshop",
+    )  # fmt: skip
+    assert logbook.write("paper", [verdict], paper, Results((), ()), tmp_path) == 1
+    page = logbook_page(tmp_path, "eto_webshop")
+    assert f"**{status}** ({outcome}): Here." in page and "coevolve why --suite paper eto webshop" in page
+    assert re.search(r"\| claim +\| 66\.0 \[61\.0, 71\.0\] +\| 0\.03 +\| 200 +\| 3 ", page)
+
+
+def test_a_persons_logbook_is_not_replaced(export, tmp_path, capsys):
+    pages = tmp_path / ".trackio/logbook/pages/index.md"
+    pages.parent.mkdir(parents=True)
+    pages.write_text("# Mine\n")
+    export("logbook", "--suite", "configs/glance.yaml", "--out", tmp_path, code=2)
+    assert "a logbook that is not of this export" in capsys.readouterr().err and pages.read_text() == "# Mine\n"
+
+
+@pytest.mark.slow
+def test_trackios_own_reader_reads_the_logbook(export, tmp_path, other_environment):
+    export("logbook", "--suite", "configs/glance.yaml", "--out", tmp_path)
+    python = other_environment("trackio")
+
+    def trackio(*arguments):
+        return python("-m", "trackio.cli", "logbook", *arguments, cwd=tmp_path)
+
+    assert "- webshop-better · webshop_better · 4 cells" in trackio("read", "pages")
+    assert trackio("sync") and (tmp_path / ".trackio/logbook/index.html").is_file()
+    page = trackio("read", "page", "webshop-better")
+    cells = re.findall(r"^### ([\w ]+) · (\w+) · (cell_\w+)$", page, re.MULTILINE)
+    assert [title for title, *_ in cells] == ["Claim", "Numbers", "Commands", "Provenance and episodes"]
+    assert "**toy** (not run)" in page and f"`{EVALUATED}/records.jsonl`" in trackio("read", "cell", cells[-1][2])
