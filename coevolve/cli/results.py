@@ -1,14 +1,34 @@
-"""Commands about results: view, why, verify, regime, compare, evaluate-model."""
+"""Commands about results: view, why, verify, regime, compare, evaluate-model, reverify."""
+
+from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coevolve.arguments import positive
 from coevolve.cli.command import CLAIMS, OFFLINE, SET, SUITE, argument, command, show, suite_of
 from coevolve.shipped import shipped_file
 
+if TYPE_CHECKING:
+    from coevolve.dag.layout import Layout
+    from coevolve.records.base import Record
+    from coevolve.report.claim_tests import Results
+    from coevolve.report.claims import Claims
+    from coevolve.report.verdicts import Verdict
+
 EVALUATIONS = Path("results/evaluate_model")
+CACHE = Path(".cache")
+JSON = argument("--json", action="store_true", help="print JSON, as docs/read/file_formats.md describes it")
+
+MODEL = argument("--model", help="the model whose results are judged (default: the suite's first)")
+
+
+def json_list(records: Iterable[Record]) -> str:
+    """Records as a JSON list."""
+    return f"[{', '.join(record.to_json() for record in records)}]"
 
 
 @command(*SUITE, argument("--out", type=Path, metavar="DIR", help="default: `view` in the suite's results"))
@@ -37,7 +57,7 @@ def write_view(options: argparse.Namespace) -> int:
         metavar="CELL",
         help="words of a cell's name, or the id of a synthetic task (default: list all cells)",
     ),
-    argument("--json", action="store_true", help="print the whole trace as JSON"),
+    JSON,
 )
 def trace(options: argparse.Namespace) -> int:
     """Trace a printed number, or a synthetic task, back to episodes, policies, pairs and code."""
@@ -60,6 +80,18 @@ def trace(options: argparse.Namespace) -> int:
     return 1 if answer.broken else 0
 
 
+def judged_claims(options: argparse.Namespace, as_if: bool = False) -> tuple[Layout, Claims, Results, list[Verdict]]:
+    """The suite and model of the options, the paper's claims, the results on disk, and a verdict on each claim."""
+    from coevolve.config.derived.methods import with_model
+    from coevolve.dag.layout import Layout
+    from coevolve.follow import on_disk
+    from coevolve.report import claims, verdicts
+
+    layout, paper = Layout(with_model(suite_of(options), options.model)), claims.load(shipped_file(CLAIMS))
+    measured, small = on_disk.results(layout, paper), verdicts.is_miniature(layout.suite)
+    return layout, paper, measured, verdicts.verify(paper, measured, layout.suite.report, as_if, small)
+
+
 @command(
     *SUITE,
     argument(
@@ -68,33 +100,27 @@ def trace(options: argparse.Namespace) -> int:
         help="also judge claims about an order on results with another model, other tasks or the other protocol",
     ),
     argument("--out", type=Path, metavar="DIR", help="also write verdicts.json and verdicts.md to this folder"),
-    argument("--model", help="the model whose results are judged (default: the suite's first)"),
+    MODEL,
+    JSON,
 )
 def judge(options: argparse.Namespace) -> int:
     """Judge the paper's claims; exit status 1: one is contradicted; else 0: one is reproduced; 3: none is decided."""
-    from coevolve.config.derived.methods import with_model
-    from coevolve.dag.layout import Layout
-    from coevolve.follow import on_disk
-    from coevolve.report import claims, second_paper, verdicts
+    from coevolve.report import second_paper, verdicts
 
-    layout, paper = Layout(with_model(suite_of(options), options.model)), claims.load(shipped_file(CLAIMS))
-    measured = on_disk.results(layout, paper)
-    small = verdicts.is_miniature(layout.suite)
-    judged = verdicts.verify(paper, measured, layout.suite.report, options.as_if, small)
-    for verdict in judged:
-        show(verdicts.line(verdict))
-    show(verdicts.summary(judged, options.as_if))
+    layout, paper, measured, judged = judged_claims(options, options.as_if)
     papers, report = paper.success_tables.values(), layout.suite.report
     tables = [second_paper.markdown(table, measured.measurements, report) for table in papers]
     if measured.unfinished:
         tables = [verdicts.unfinished_markdown(measured.unfinished.values()), *tables]
-    show("\n" + "\n".join(filter(None, [verdicts.miniature_markdown(judged), *tables])))
+    text = [*map(verdicts.line, judged), verdicts.summary(judged, options.as_if), ""]
+    text += filter(None, [verdicts.miniature_markdown(judged), *tables])
+    show(json_list(judged) if options.json else "\n".join(text))
     if options.out:
         verdicts.write(judged, options.out, options.as_if, tables)
     return verdicts.exit_status(judged)
 
 
-@command(*SUITE, argument("--model", help="the model whose results are checked (default: the suite's first)"))
+@command(*SUITE, argument("--model", help="the model whose results are checked (default: the suite's first)"), JSON)
 def check_regime(options: argparse.Namespace) -> int:
     """Check whether finished results can decide between methods; exit status 0: yes, 1: no, 3: not all measured."""
     from coevolve.config.derived.methods import labels, with_model
@@ -106,7 +132,8 @@ def check_regime(options: argparse.Namespace) -> int:
 
     suite = with_model(suite_of(options), options.model)
     judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(Layout(suite)))
-    show(regime.markdown(judged, ReportLabels.of(suite, labels(suite))))
+    text = regime.markdown(judged, ReportLabels.of(suite, labels(suite)))
+    show(json_list(judged) if options.json else text)
     passed = {check.passed for check in judged}
     return 1 if False in passed else 3 if None in passed else 0
 
@@ -118,14 +145,15 @@ def check_regime(options: argparse.Namespace) -> int:
         nargs="+",
         metavar="FILE",
         help="a result file (JSON or YAML), or the folder of an evaluation (.../eval)",
-    )
+    ),
+    JSON,
 )
 def compare_results(options: argparse.Namespace) -> int:
     """Compare result files, and check whether they are comparable."""
     from coevolve.report import comparison, evaluation_result
 
-    for line in comparison.compare(evaluation_result.read_all(options.results)):
-        show(line)
+    results = evaluation_result.read_all(options.results)
+    show(json_list(comparison.comparisons(results)) if options.json else "\n".join(comparison.compare(results)))
     return 0
 
 
@@ -156,6 +184,20 @@ def evaluate(options: argparse.Namespace) -> int:
     return evaluate_model.run(options, show)
 
 
+@command(
+    argument("folder", type=Path, metavar="FOLDER", help="results, or an archive of results/evidence"),
+    argument("--cache", type=Path, default=CACHE, metavar="DIR", help="what agreed before (default: %(default)s)"),
+    JSON,
+)
+def reverify_results(options: argparse.Namespace) -> int:
+    """Execute recorded actions again, and make records, pairs and products again; exit status 1: something differs."""
+    from coevolve.follow.reverify import reverify
+
+    outcome = reverify(options.folder, options.cache, lambda check: None if options.json else show(check))
+    show(outcome.to_json() if options.json else outcome.summary())
+    return outcome.exit_status
+
+
 COMMANDS = {
     "view": write_view,
     "why": trace,
@@ -163,4 +205,5 @@ COMMANDS = {
     "regime": check_regime,
     "evaluate-model": evaluate,
     "compare": compare_results,
+    "reverify": reverify_results,
 }

@@ -53,7 +53,8 @@ class Stage:
     Execution: `workload` estimates the work of a job, `image` is the container image that it runs in (empty: none),
     `launchable` says whether several processes can share a job, `network` whether it fetches from outside, `shared`
     whether its result lies in `data/mirror`, for all suites. A `product` is a file of the paper that a full run ends
-    with.
+    with. `remade`: its inputs alone decide its files, without a policy or an environment, so `coevolve reverify` makes
+    them again.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Stage:
     network: bool = False
     shared: bool = False
     product: bool = False
+    remade: bool = False
 
     @property
     def module(self) -> str:

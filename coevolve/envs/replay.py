@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
+from coevolve.chat.prompts import without_surrogates
 from coevolve.envs.base import Env
 from coevolve.records.episodes import StopReason, Trajectory
 
@@ -39,11 +40,13 @@ def replay(env: Env, trajectory: Trajectory, tolerance: float = 0.0) -> list[Rep
     """All differences between `trajectory` and what its actions meet in `env`; scores may differ by `tolerance`."""
     # An episode whose environment failed to start has no prompt.
     recorded = trajectory.prompt[-1].content if trajectory.prompt else trajectory.error
-    compared: list[tuple[int, ReplayedPart, object, object]] = [(-1, "start", recorded, env.start(trajectory.task))]
+    compared: list[tuple[int, ReplayedPart, object, object]] = [
+        (-1, "start", recorded, without_surrogates(env.start(trajectory.task)))
+    ]
     last = len(trajectory.turns) - 1
     for number, turn in enumerate(trajectory.turns):
         result = env.step(turn.action)
-        compared.append((number, "observation", turn.observation, result.observation))
+        compared.append((number, "observation", turn.observation, without_surrogates(result.observation)))
         compared.append((number, "score", turn.score, result.score))
         compared.append((number, "ending", number == last and trajectory.stop is StopReason.DONE, result.done))
         if number == last:

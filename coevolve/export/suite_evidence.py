@@ -2,12 +2,13 @@
 
 import io
 import tarfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from coevolve.dag.plan import Plan
+from coevolve.dag.plan import JobKey, Plan
 from coevolve.dag.rules import STAGES
 from coevolve.dag.rules.page import exported
-from coevolve.dag.stage import files_of
+from coevolve.dag.stage import files_by_name, files_of
 from coevolve.errors import UserError
 from coevolve.storage import files, provenance
 
@@ -15,13 +16,14 @@ from coevolve.storage import files, provenance
 MARKER = ".evidence"
 
 
-def write(plan: Plan, out: Path) -> list[str]:
+def write(plan: Plan, out: Path, evaluations: bool = False) -> list[str]:
     """Write the archive `out`, with paths as in the suite's results; returns these paths.
 
     Unpacked where a suite runs, it gives its products all that they need of other seeds or methods, which need no run
-    there. Raises `UserError` if a file is missing or differs from its provenance.
+    there. With `evaluations` it has the episodes of evaluations too, from which their records can be made again. Raises
+    `UserError` if a file is missing or differs from its provenance.
     """
-    paths = evidence(plan)
+    paths = evidence(plan, evaluations)
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w:xz", preset=9) as tar:
         for path in paths:
@@ -35,13 +37,29 @@ def write(plan: Plan, out: Path) -> list[str]:
     return paths
 
 
-def evidence(plan: Plan) -> list[str]:
-    """The files of the suite's jobs that its products read, and the provenance of each; like files side by side."""
+def evidence(plan: Plan, evaluations: bool) -> list[str]:
+    """The files of the suite's jobs that its products read, and the provenance of each; like files side by side.
+
+    And what `coevolve reverify` reads to make them again: the task lists, and the episodes of evaluations.
+    """
     products = exported(plan.suite)
     read = {path for stage in products for path in files_of(plan.inputs(stage, {}))}
     made = {path: job for path in read if (job := plan.maker(path)) and job[0] not in products}
+    remade = {path: plan.maker(path) for path in _remade_from(plan, made.values(), evaluations)}
+    made |= {path: job for path, job in remade.items() if job}
     records = {f"{plan.folder(*job)}/{provenance.NAME}" for job in made.values() if STAGES[job[0]].leaves_provenance}
     return sorted({*made, *records}, key=lambda path: (Path(path).name, path))
+
+
+def _remade_from(plan: Plan, jobs: Iterable[JobKey], evaluations: bool) -> Iterator[str]:
+    """The files beside those of the jobs that say which tasks were played, and how they were evaluated."""
+    for stage, wildcards in jobs:
+        declared = STAGES[stage]
+        if declared.plays or declared.remade:
+            names = files_by_name(plan.inputs(stage, wildcards))
+            yield from (path for name in ("tasks", "excluded_example", "experts") for path in names.get(name, ()))
+        if evaluations and {"episodes.jsonl", "records.jsonl"} <= {*declared.files}:
+            yield f"{plan.folder(stage, wildcards)}/episodes.jsonl"
 
 
 def _checked(path: Path) -> bytes:

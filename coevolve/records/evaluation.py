@@ -69,7 +69,8 @@ class EpisodeNotes(Record):
 
     `environments`: names and versions. `format_errors` and `truncated_turns` count turns, `retried` episodes. `tokens`
     were sampled for these episodes, `sampled_tokens` of them by this job. `spent` is the cost of an endpoint's answers,
-    `left_out` the number of tasks without an evaluation record; each is omitted where the stage has none.
+    `left_out` the number of tasks without an evaluation record, `chance` the seed of what the protocol draws in each
+    job (`coevolve.envs.base.Setup`); each is omitted where the stage has none.
     """
 
     episodes: int
@@ -84,3 +85,4 @@ class EpisodeNotes(Record):
     sampled_tokens: int
     spent: dict[str, Any] | None = Field(default=None, exclude_if=is_none)
     left_out: int | None = Field(default=None, exclude_if=is_none)
+    chance: int | None = Field(default=None, exclude_if=is_none)

@@ -1,5 +1,7 @@
 """A comparison of results: whether they are comparable, their difference, and the smallest detectable one."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from tabulate import tabulate
 
+from coevolve.records.base import Record
 from coevolve.records.episodes import Scalar
 from coevolve.report import evaluation_result, stats
 from coevolve.report.evaluation_result import SAMPLING, SETTINGS, EvaluationResult, SplitResult
@@ -67,7 +70,7 @@ class MeanDifference:
         if self.error:
             how = "paired by task" if self.paired else "not paired"
             bound = "; a deviation is not stated, so the largest possible one is used" if self.bound else ""
-            visible = 100 * self.error * (NORMAL.inv_cdf(0.975) + NORMAL.inv_cdf(POWER))
+            visible = 100 * _detectable(self.error)
             return (
                 f"{span}, p = {stats.two_sided_p(self.value, self.error):.2g} ({how}{bound}); "
                 f"smallest difference that could be seen (80 % power at level 5 %): {visible:.1f} points."
@@ -77,6 +80,58 @@ class MeanDifference:
         if self.paired:
             return f"{points}; all tasks differ equally, so no error can be estimated."
         return f"{span} (not paired)." if self.ends else f"{points}; no error can be estimated from these means."
+
+
+class EstimatedDifference(Record):
+    """A `MeanDifference` as JSON: second minus first, with its 95 % interval.
+
+    `p` and `detectable` (the smallest difference with 80 % power at level 5 %) are null without an error.
+    """
+
+    quantity: Quantity
+    value: float
+    low: float
+    high: float
+    p: float | None
+    detectable: float | None
+    paired: bool
+    bound: bool
+
+    @classmethod
+    def of(cls, difference: MeanDifference) -> EstimatedDifference:
+        """The numbers of a difference."""
+        (low, high), error = difference.interval(), difference.error
+        values = {name: getattr(difference, name) for name in ("quantity", "value", "paired", "bound")}
+        p = stats.two_sided_p(difference.value, error) if error else None
+        return cls(low=low, high=high, p=p, detectable=_detectable(error) if error else None, **values)
+
+
+class Comparison(Record):
+    """Two results on one split: whether they are comparable (null: unknown), the settings that differ, differences.
+
+    A setting has its name and both values, null if it is not stated.
+    """
+
+    first: str
+    second: str
+    split: str
+    comparable: bool | None
+    settings: tuple[tuple[str, Scalar, Scalar], ...]
+    differences: tuple[EstimatedDifference, ...]
+
+
+def comparisons(results: Sequence[EvaluationResult]) -> Iterator[Comparison]:
+    """The first result with each other one, by split."""
+    first, *others = results
+    for other in others:
+        for split in sorted({*first.splits, *other.splits}):
+            names = {"first": first.label, "second": other.label, "split": split}
+            if split not in first.splits or split not in other.splits:
+                yield Comparison(**names, comparable=False, settings=(), differences=())
+                continue
+            pairs, measured = setting_pairs(first, other, split), differences(first.splits[split], other.splits[split])
+            estimates = tuple(EstimatedDifference.of(difference) for difference in measured)
+            yield Comparison(**names, comparable=_comparable(pairs), settings=tuple(pairs), differences=estimates)
 
 
 def compare(results: Sequence[EvaluationResult]) -> Iterator[str]:
@@ -147,6 +202,17 @@ def _comparability(a: EvaluationResult, b: EvaluationResult, split: str) -> Iter
     if pairs:
         head, rows = ["setting", a.label, b.label, ""], [pair.row() for pair in pairs]
         yield tabulate(rows, headers=head, tablefmt="github", disable_numparse=True) + "\n"
+
+
+def _comparable(pairs: Sequence[SettingPair]) -> bool | None:
+    """Whether results with these differing settings are comparable; None if a setting is not stated by both."""
+    deciding = [pair.stated for pair in pairs if pair.name not in SAMPLING]
+    return False if any(deciding) else None if deciding else True
+
+
+def _detectable(error: float) -> float:
+    """The smallest difference that could be seen with a standard error."""
+    return error * (NORMAL.inv_cdf(0.975) + NORMAL.inv_cdf(POWER))
 
 
 def _settings(result: EvaluationResult, split: str) -> dict[str, Scalar]:

@@ -7,12 +7,14 @@ import re
 import pytest
 import yaml
 
+from coevolve import cli
 from coevolve.assets import images
 from coevolve.assets.hub import Manifest
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.dag.rules import STAGES
+from coevolve.follow.reverify import Reverification
 from coevolve.methods import pairing
 from coevolve.records.drops import Drop
 from coevolve.records.episodes import PolicyRef, Task, Trajectory, Turn
@@ -21,14 +23,16 @@ from coevolve.records.gradients import GradientReport
 from coevolve.records.pairs import PairingSummary, PreferencePair
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
+from coevolve.report.comparison import Comparison
 from coevolve.report.costs import Line
+from coevolve.report.regime import RegimeCheck
 from coevolve.report.table import Table
 from coevolve.report.verdicts import Verdict
 from coevolve.stages.evaluate import records
 from coevolve.train.train_report import KIND_METRICS, kind_means
 
 RECORDS = [Task, Trajectory, EvalRecord, PreferencePair, Drop, PairingSummary, PolicyRef, Provenance, TrainReport,
-           GradientReport, Table, Verdict, Manifest]  # fmt: skip
+           GradientReport, Table, Verdict, Manifest, RegimeCheck, Comparison, Reverification]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +79,12 @@ def test_examples_of_other_classes_are_whole(examples):
 
 def test_no_example_is_left_unread(examples):
     assert set(examples) == {*(kind.__name__ for kind in RECORDS), "Line", "ImageLock"}
+
+
+def test_the_table_of_exit_statuses_has_every_command_once(page):
+    rows = re.findall(r"^\|(.+)\|.*\|.*\|.*\|$", page.text, re.MULTILINE)  # the page's only table
+    named = [name for row in rows for name in re.findall(r"`([\w-]+)`", row)]
+    assert sorted(named) == sorted(cli.COMMANDS)
 
 
 def test_the_record_is_what_evaluation_makes_of_the_trajectory(examples, root):

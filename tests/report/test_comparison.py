@@ -215,3 +215,19 @@ def test_a_result_is_named_if_more_than_a_tenth_of_its_turns_has_a_flaw():
     flawed = result("flawed", whole.splits["test"].model_copy(update={"values": values}))
     text = "\n".join(comparison.compare([whole, EvaluationResult.model_validate_json(flawed.model_dump_json())]))
     assert "episodes. flawed, test: 33 % cut at the token limit, 1 of 2 episodes filtered.\n" in text
+
+
+def test_the_json_of_a_comparison_has_the_numbers_of_its_sentences():
+    a, b = (np.clip(RNG.normal(mean, 0.3, 40), 0, 1) for mean in (0.4, 0.6))
+    results = [result("A", split(a)), result("B", split(b), step_limit=15), result("C", split(b))]
+    differing, same = comparison.comparisons(results)
+    assert (differing.comparable, differing.settings) == (False, (("step_limit", 10, 15),))
+    assert (same.comparable, same.settings, same.second) == (True, (), "C")
+    text = "\n".join(comparison.compare(results))
+    for each in same.differences:
+        interval = f"{100 * each.value:+.1f} points [{100 * each.low:+.1f}, {100 * each.high:+.1f}], p = {each.p:.2g}"
+        assert f"{interval} (paired by task)" in text and f"{100 * each.detectable:.1f} points." in text
+    bare = result("D", split(b)).model_copy(update={"settings": {"environment": "webshop"}})
+    elsewhere = bare.model_copy(update={"splits": {"dev": split(b)}})
+    unknown, missing, _ = comparison.comparisons([results[0], bare, elsewhere])
+    assert (unknown.comparable, missing.comparable, missing.differences) == (None, False, ())

@@ -37,6 +37,7 @@ PAIRING = Stage(
     learns=PAIR_LEARNING,
     inputs=_pairs_inputs,
     workload=_pairs_work,
+    remade=True,
 )
 
 
@@ -95,6 +96,7 @@ SELECT = Stage(
     folder=TREE + "selected/{agent}",
     learns=("selected",),
     inputs=_select_inputs,
+    remade=True,
 )
 
 STAGES = (PAIRING, STEPS, SELECT)

@@ -17,8 +17,8 @@ TABLE = ("suite", "protocol", "methods", "seeds", "models", "envs", "iterations"
 
 def product(name: str, **fields: Any) -> Stage:
     """The declaration of a product; its files lie in a folder with its name."""
-    common: dict[str, Any] = {"name": name, "reads": TABLE, "folder": f"paper/{name}", "product": True}
-    return Stage(**common | fields)
+    common: dict[str, Any] = {"name": name, "reads": TABLE, "folder": f"paper/{name}"}
+    return Stage(**common | {"product": True, "remade": True} | fields)
 
 
 def first(layout: Layout) -> Layout:
@@ -101,6 +101,7 @@ ABLATION = Stage(
     files=("table.md", "table.tex", "table.json", "summary.md"),
     folder="ablations/{ablation}",
     inputs=_ablation_inputs,
+    remade=True,
 )
 
 
@@ -176,6 +177,7 @@ STAGES = (
         files=("costs.md", "costs.json", "costs.svg"),
         inputs=made_of("machine", "machine_parents"),
         history=_costed,
+        remade=False,  # it also reads Slurm's accounting
     ),
     product(
         name="summary",

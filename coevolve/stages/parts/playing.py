@@ -143,7 +143,8 @@ def joined(parts: Sequence[Path], tasks: Sequence[Task], samples: int) -> list[T
 def counts(job: Job, episodes: Sequence[Trajectory], left_out: int | None = None) -> EpisodeNotes:
     """Counts of the episodes, which the job played unless it joined parts."""
     turns = [turn for episode in episodes for turn in episode.turns]
-    tokens = sum(len(turn.token_ids) for turn in turns)
+    tokens, joins = sum(len(turn.token_ids) for turn in turns), bool(job.inputs.get("parts"))
+    draws = quirks(job.suite).webshop_draws == "each_job" and not joins
     return EpisodeNotes(
         episodes=len(episodes),
         environments=tuple(sorted({episode.environment for episode in episodes})),
@@ -154,9 +155,10 @@ def counts(job: Job, episodes: Sequence[Trajectory], left_out: int | None = None
         truncated_turns=sum(turn.truncated for turn in turns),
         retried=sum(episode.attempts > 1 for episode in episodes),
         tokens=tokens,
-        sampled_tokens=0 if job.inputs.get("parts") else tokens,
+        sampled_tokens=0 if joins else tokens,
         spent=spending(job.work, job.model.endpoint),
         left_out=left_out,
+        chance=env_setup(job).chance if draws else None,
     )
 
 

@@ -1,6 +1,7 @@
 """The page about reading results is true: its commands and its Python run."""
 
 import contextlib
+import json
 import re
 import shlex
 import subprocess
@@ -16,11 +17,13 @@ def page(root):
 
 def test_the_commands_answer(page, made):
     commands = [line for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
-    assert len(commands) == 4
+    assert len(commands) == 6
     answers = [run(made, *shlex.split(command)[1:]) for command in commands]
     assert "table1: Co-evolving, WebShop\n" in answers[0]
     assert answers[1].endswith("all as they were\n")
     assert answers[2].startswith("{") and '"broken":[]' in answers[2]
+    assert " 0 differ, 0 could not be checked; " in answers[3].splitlines()[-1]
+    assert {each["status"] for each in json.loads(answers[4])["files"]} == {"same"}
     assert (made / "results/glance/view/index.html").is_file()
 
 
