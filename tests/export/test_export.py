@@ -432,7 +432,7 @@ def test_a_logbook_has_a_page_for_each_claim_and_calls_a_miniature_one(export, r
 
 @pytest.mark.parametrize(
     ("outcome", "status"),
-    [("reproduced", "verified"), ("contradicted", "falsified"), ("underpowered", "inconclusive")],
+    [("reproduced", "verified"), ("contradicted", "falsified"), ("consistent", "inconclusive")],
 )
 def test_a_verdict_has_its_status_and_numbers_in_a_logbook(root, tmp_path, outcome, status):
     paper = claims.load(root / "configs/claims.yaml")

@@ -234,7 +234,7 @@ def test_the_paper_takes_27_gpu_hours_and_its_starts_are_printed(plan, machine, 
     printed = coevolve(
         "plan", "--suite", "paper", "--machine", "h100", "--set", "methods=[sft,eto,coevolve]", "--set", ROWS_ALONE
     )[1]
-    assert printed.splitlines()[-1] == estimates.starts(plan, machine)
+    assert estimates.starts(plan, machine) in printed.splitlines()
 
 
 def test_a_checkpoint_is_linked_and_a_tiny_model_written(root):

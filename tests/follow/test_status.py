@@ -243,11 +243,11 @@ def test_a_result_that_is_replaced_while_it_is_looked_at_is_to_do(suite):
 
 
 def test_states_of_a_run_that_goes_on(suite, printed):
-    """The run has to make two products; its scheduler and one of the jobs hold their locks."""
+    """The run has to make two products and what reads them; its scheduler and one of the jobs hold their locks."""
     for name in ("table1", "figure3"):
         shutil.rmtree(f"results/glance/paper/{name}")
     now = time.time()
-    run = run_of(suite, {"table1", "figure3", "page"}, started=now - 30)
+    run = run_of(suite, {"table1", "figure3", "summary", "page"}, started=now - 30)
     log = Path("results/glance/logs/table1.log")
     log.parent.mkdir(exist_ok=True)
     log.write_text("coevolve: an error of a run before.\n")
@@ -256,12 +256,12 @@ def test_states_of_a_run_that_goes_on(suite, printed):
     job = ProcessLock(Path("results/glance/paper/.work-figure3/lock"))
     assert scheduler.acquire() and job.acquire()
     Path("results/glance/paper/.work-table1").mkdir()  # killed in the run before
-    assert changed(suite, run) == {"figure3": "running", "table1": "to do", "page": "to do"}
+    assert changed(suite, run) == {"figure3": "running"} | dict.fromkeys(("table1", "summary", "page"), "to do")
     Path("results/glance/paper/.work-table1").rmdir()
     run.write("results/glance")
     total = len(run.jobs)
     counts, running = printed(0)
-    assert counts.startswith(f"Suite glance: {total - 3} of {total} jobs are done, 1 running, 2 to do; about ")
+    assert counts.startswith(f"Suite glance: {total - 4} of {total} jobs are done, 1 running, 3 to do; about ")
     assert running.startswith("running  figure3  0:0")
     Path("results/glance/logs/figure3.log").write_text(
         "Loading\n12:00:00 episodes 64/108, reward 0.087, 10:05:21 left\n"
