@@ -1,4 +1,4 @@
-"""Writes the README's picture, docs/loop.svg, and its numbers, from the plan and from committed results.
+"""Writes the README's pictures, docs/loop.svg and docs/results.svg, and its numbers, from committed results.
 
 `python tools/front_page.py` rewrites them; tests/docs/test_front_page.py compares.
 """
@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coevolve.config.loading import load_suite
 from coevolve.config.suite import Suite
@@ -24,11 +24,14 @@ from coevolve.export.suite_export import JOBS
 from coevolve.follow import estimates
 from coevolve.follow.disk import disk
 from coevolve.records.tables import Estimate
-from coevolve.report import costs, loop, robustness
+from coevolve.report import costs, drawing, loop, robustness
 from coevolve.report.costs import Line
 from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import size
 from coevolve.storage import files, provenance
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results/reference"
@@ -55,15 +58,23 @@ PLANNED = {
 RECORDED = {"observations": "WebShop observations", "statements": "SQL statements", "walks": "ScienceWorld walks"}
 #: Of the committed intervals.
 CONFIDENCE = 0.95
-#: The committed results of its table.
-RESULTS = ("science", "science_methods", "real_seeds")
+#: The rows of its second picture: what co-evolving is compared with, the committed result, its environment and method.
+COMPARED = (
+    ("SFT", "science", "sciworld", "sft"),
+    ("ETO", "science", "sciworld", "eto"),
+    ("ETO, WebShop", "science_methods", "webshop", "eto"),
+    ("ETO, pretrained model", "real_seeds", "sciworld", "eto"),
+    ("a second target in place of the failure agent", "science", "sciworld", "second_target"),
+    ("a failure agent that is never trained", "science_parts", "sciworld", "frozen_failure_agent"),
+    ("no pairs of failures", "science_parts", "sciworld", "without_failure_failure"),
+    ("mean NLL of experts in place of the sum", "science_parts", "sciworld", "nll_mean"),
+)
 
 
 def blocks() -> dict[str, str]:
     """The parts of the README that are made from committed results, by the name of their mark."""
     return {
         "times": _times(),
-        "results": overview(RESULTS, ("coevolve", "second_target")),
         "evidence": _evidence(),
     }
 
@@ -133,12 +144,9 @@ def differences(folder: str) -> dict[str, dict[tuple[str, str], dict[str, Any]]]
     return by_env
 
 
-def overview(folders: Sequence[str], *also: tuple[str, str]) -> str:
-    """A row for each suite and environment: its size, its checks of the regime, and the differences of methods.
-
-    The differences are three, and those of `also`, pairs of methods of the first folder; `-` in a folder without them.
-    """
-    shown = (("eto", "sft"), ("coevolve", "sft"), ("coevolve", "eto"), *also)
+def overview(folders: Sequence[str]) -> str:
+    """A row for each suite and environment: its size, its checks of the regime, and three differences of methods."""
+    shown = (("eto", "sft"), ("coevolve", "sft"), ("coevolve", "eto"))
     head = ["results", "model", "environment", "tasks", "seeds", "checks"]
     head += [" - ".join(map(labels(folders[0]).method, pair)) for pair in shown]
     rows = []
@@ -147,7 +155,7 @@ def overview(folders: Sequence[str], *also: tuple[str, str]) -> str:
         for env, of_pairs in differences(folder).items():
             counts = [str(of_pairs["coevolve", "eto"][key]) for key in ("n_tasks", "n_seeds")]
             row = [f"`{folder}/`", model, labels(folder).env(env), *counts, _checks(folder, env)]
-            rows.append([*row, *(points(of_pairs[pair]) if pair in of_pairs else "-" for pair in shown)])
+            rows.append([*row, *(points(of_pairs[pair]) for pair in shown)])
     return table(head, rows)
 
 
@@ -195,6 +203,28 @@ def loop_svg() -> str:
     return loop.svg(loop.LABELS, set(_edges(Plan(load_suite("micro")))))
 
 
+def results_svg() -> bytes:
+    """Differences of co-evolving from other rows with their intervals: hollow where the interval contains 0."""
+    return drawing.svg(drawing.drawn(_compared))
+
+
+def _compared() -> Figure:
+    figure, (axes,) = drawing.panels("Co-evolving minus other rows", 1, columns=1)
+    figure.set_size_inches(8, 0.3 * len(COMPARED) + 0.8)
+    texts = []
+    for y, (text, folder, env, than) in enumerate(COMPARED):
+        estimate = differences(folder)[env]["coevolve", than]
+        mean, low, high = (100 * estimate[key] for key in ("mean", "low", "high"))
+        colour = drawing.series_colour(0)
+        axes.plot([low, high], [y, y], color=colour, linewidth=2)
+        axes.plot(mean, y, "o", color=colour, markerfacecolor=colour if low > 0 or high < 0 else "#ffffff")
+        texts.append(f"{text}   {points(estimate)}")
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set(yticks=range(len(texts)), yticklabels=texts, ylim=(len(texts) - 0.5, -0.5))
+    drawing.label(axes, "Co-evolving minus ...", "points of average reward x 100, with 95 % intervals")
+    return figure
+
+
 def _edges(plan: Plan) -> Iterator[tuple[loop.Box, loop.Box, bool]]:
     """(from, to, whether it leads to the next iteration) for the inputs of the jobs of two iterations."""
     last = plan.result("tiny", "sciworld", Branch("coevolve", 0, 2), "eval/records.jsonl")
@@ -219,8 +249,9 @@ def _box_of(job: JobKey) -> loop.Box:
 
 
 def main() -> None:
-    """Rewrite docs/loop.svg and the marked parts of README.md."""
+    """Rewrite the pictures and the marked parts of README.md."""
     (ROOT / "docs/loop.svg").write_text(loop_svg(), encoding="utf-8")
+    files.write_bytes(ROOT / "docs/results.svg", results_svg())
     readme = ROOT / "README.md"
     readme.write_text(fill(readme.read_text(encoding="utf-8")), encoding="utf-8")
 

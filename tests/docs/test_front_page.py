@@ -13,13 +13,14 @@ from tools import front_page  # the repository is on the path (pyproject.toml)
 def test_the_readme_is_what_the_script_writes(root):
     text = (root / "README.md").read_text()
     assert front_page.fill(text) == text
-    emptied = re.sub(r"(<!-- results -->\n).*?(<!-- end -->)", r"\1\2", text, flags=re.DOTALL)
+    emptied = re.sub(r"(<!-- times -->\n).*?(<!-- end -->)", r"\1\2", text, flags=re.DOTALL)
     assert emptied != text and front_page.fill(emptied) == text
-    with pytest.raises(ValueError, match="0 marks `results`"):
-        front_page.fill(text.replace("<!-- results -->", ""))
+    with pytest.raises(ValueError, match="0 marks `times`"):
+        front_page.fill(text.replace("<!-- times -->", ""))
 
 
-def test_the_picture_is_what_the_script_draws(root):
+def test_the_pictures_are_what_the_script_draws(root):
+    assert (root / "docs/results.svg").read_bytes() == front_page.results_svg()
     assert (root / "docs/loop.svg").read_text() == front_page.loop_svg()
     ET.fromstring(front_page.loop_svg())
 
