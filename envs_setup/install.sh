@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs a lock (default: requirements.lock), the BFCL wheel and this package into a virtual environment: with uv where pip can install
-# uv (a fifth of pip's CPU time), else with pip.
+# Installs a lock (default: requirements.lock), the BFCL wheel and this package into a virtual environment: with uv
+# where pip can install uv (a third of pip's CPU time), else with pip.
 #
 #   envs_setup/install.sh VENV [LOCK]
 #
