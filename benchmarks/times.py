@@ -20,6 +20,12 @@ from coevolve.storage import files, origin
 TIMES = Path(__file__).parents[1] / "results/reference/times.json"
 
 
+def processor() -> str:
+    """The processor's name, as Linux has it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+
+
 def main(target: str) -> None:
     commit, dirty = origin.repository()
     started = time.monotonic()
@@ -29,6 +35,8 @@ def main(target: str) -> None:
         "wall_minutes": round((time.monotonic() - started) / 60, 1),
         "cpu_minutes": round((used.ru_utime + used.ru_stime) / 60, 1),
         "cores": os.cpu_count(),
+        "processor": processor(),
+        "measured": time.strftime("%Y-%m-%d"),
         "commit": commit,
         "dirty": dirty,
     }

@@ -101,11 +101,16 @@ def _times() -> str:
             cost, *ends = planned(load_suite(suite), machine, goals)
             minutes += f"; plan: {costs.gpu_hours(cost, ends)} GPU-hours, {size(cost.gigabytes)}"
         elif entry := times.get(command.removeprefix("make ")):
-            minutes = f"{entry['wall_minutes']:g} ({entry['cpu_minutes']:g} of CPU)"
+            minutes = f"{entry['wall_minutes']:g} ({entry['cpu_minutes']:g} of CPU{_on(entry)})"
         elif command == "make real":
             minutes = f"{sum(job['cpu_seconds'] for job in read_lines('real', JOBS)) / 60:.0f} of CPU"
         lines.append(f"| `{command}` | {content} | {where} | {minutes} |")
     return "\n".join(lines)
+
+
+def _on(entry: Mapping[str, Any]) -> str:
+    """The processor and the year of a measurement."""
+    return f", {entry['processor']}, {entry['measured'][:4]}" if "processor" in entry else ""
 
 
 def planned(suite: Suite, name: str, goals: Sequence[str] = (), env: str = "") -> tuple[Line, ...]:
