@@ -5,7 +5,6 @@ import importlib
 import logging
 import os
 import shutil
-import sys
 import tempfile
 import time
 import traceback
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from coevolve.config.kinds import distributions
 from coevolve.config.restriction import as_dict, digest
@@ -206,35 +205,14 @@ def _wait_for(path: Path) -> None:
 
 def _run(job: Job, folder: Path) -> dict[str, Any]:
     """Run the job's stage; returns its notes as JSON data."""
-    with _no_exit(job):
-        notes: Notes = importlib.import_module(STAGES[job.stage].module).run(job, folder)
-    return notes if isinstance(notes, dict) else notes.model_dump(mode="json")
-
-
-@contextlib.contextmanager
-def _no_exit(job: Job) -> Iterator[None]:
-    """Raise `UserError` where code that the stage calls, such as an environment's, ends the process: as by success."""
-    process, leave = os.getpid(), os._exit
-    names = ", ".join(f"{name}={value}" for name, value in job.wildcards.items())
-
-    def error(file: str, line: int | None) -> UserError:
-        at = f"{file}:{line} ended the process before there was a result"
-        return UserError(f"stage `{job.stage}` with {names}: {at}; raise an error there instead.")
-
-    def leave_child(status: int) -> NoReturn:
-        if os.getpid() != process:
-            leave(status)
-        caller = sys._getframe(1)
-        raise error(caller.f_code.co_filename, caller.f_lineno)
-
-    os._exit = leave_child  # it runs no handler
     try:
-        yield
-    except SystemExit as exit_:
-        last = traceback.extract_tb(exit_.__traceback__)[-1]
-        raise error(last.filename, last.lineno) from None
-    finally:
-        os._exit = leave
+        notes: Notes = importlib.import_module(STAGES[job.stage].module).run(job, folder)
+    except SystemExit as ended:  # of an environment's package: its status 0 would look like success
+        last = traceback.extract_tb(ended.__traceback__)[-1]
+        problem = f"{last.filename}:{last.lineno} ended the process before there was a result"
+        names = ", ".join(f"{name}={value}" for name, value in job.wildcards.items())
+        raise UserError(f"stage `{job.stage}` with {names}: {problem}; raise an error there instead.") from None
+    return notes if isinstance(notes, dict) else notes.model_dump(mode="json")
 
 
 def _check_wildcards(plan: Plan, stage: str, wildcards: dict[str, str]) -> None:

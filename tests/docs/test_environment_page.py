@@ -100,11 +100,8 @@ STEP = "    def step(self, action: str | None) -> StepResult:\n"
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("raise SystemExit(0)", "stage `evaluate` with model=tiny, env=guess, branch=base/untrained: {file} ended the"),
-        (
-            "__import__('os')._exit(0)",
-            "stage `evaluate` with model=tiny, env=guess, branch=base/untrained: {file} ended",
-        ),
+        ("raise SystemExit(0)", "`step` failed with SystemExit: 0 ({file}); correct the environment."),
+        ("__import__('os')._exit(0)", "guess: the environment ended 6 of 6 episodes by an error (process "),
         (
             "raise __import__('coevolve.envs.base', fromlist=['EnvError']).EnvError('no power')",
             "guess: the environment ended 6 of 6 episodes by an error (no power); key `evaluation.max_env_errors` "

@@ -78,7 +78,9 @@ def suite(**sections):
         "models": {
             "tiny": SimpleNamespace(context=CONTEXT, lora=None, endpoint=None, training_dtype=None, final_dtype=None)
         },
-        "envs": {"keydoor": SimpleNamespace(kind="keydoor", workers=4, processes=0, needs_actions=True)},
+        "envs": {
+            "keydoor": SimpleNamespace(kind="keydoor", workers=4, processes=0, step_seconds=600.0, needs_actions=True)
+        },
         "recipes": {"method": SimpleNamespace(agents=agents)},
         "protocol": "fixed",
         "protocols": protocols(),

@@ -255,9 +255,9 @@ ADAPTERS = "models.tiny.lora={rank: 2, alpha: 4, dropout: 0.0, target_modules: a
 @pytest.mark.parametrize(
     ("settings", "reference"),
     [
-        (["grpo.beta=0.0"], None),
-        (["grpo.beta=0.1"], "results/pools/tiny/bfcl/base/seed0/policy/target/policy.json"),
-        (["grpo.beta=0.1", ADAPTERS], None),
+        (["recipes.agent_data.settings.grpo.beta=0.0"], None),
+        ([], "results/pools/tiny/bfcl/base/seed0/policy/target/policy.json"),
+        ([ADAPTERS], None),
     ],
 )
 def test_the_kl_term_of_a_later_round_refers_to_the_methods_start_policy(home, settings, reference):
@@ -269,7 +269,7 @@ def test_the_kl_term_of_a_later_round_refers_to_the_methods_start_policy(home, s
 
 def test_a_round_measures_the_kl_divergence_from_its_reference_input(home, plan, first, tmp_path):
     """At the first step the policy is still the round's start, whose divergence from itself would be 0."""
-    other = Plan(load_suite("pools", ["grpo.beta=0.1"]))
+    other = Plan(load_suite("pools"))
     stage, wildcards = other.maker(f"{BRANCH}/iter1/policy/target/policy.json")
     inputs = other.inputs(stage, wildcards)
     apart = f"{BRANCH.replace('agent_data', 'base')}/policy/failure/policy.json"

@@ -7,13 +7,13 @@ before it focuses on something there.
 
 import contextlib
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from coevolve.chat.prompts import write_action
 from coevolve.envs.base import Setup
+from coevolve.envs.checked import MAX_STEPS
 from coevolve.envs.experts import fixed_script, play_expert
 from coevolve.envs.sciworld.config import SciWorldConfig
 from coevolve.envs.sciworld.env import SciWorld
@@ -66,7 +66,7 @@ def trajectories_of(tasks: Sequence[Task], journal: Journal[Trajectory], config:
     tasks = sorted(tasks, key=lambda task: (kinds().index(task.kind), task.data["variation"]))
     made = {trajectory.task.task_id: trajectory for trajectory in journal.records}
     solver, player = (Simulator(config.memory_mb, config.read_timeout) for _ in range(2))
-    env = SciWorld(player, config.simplification, step_limit=sys.maxsize)  # a gold path is played to its end
+    env = SciWorld(player, config.simplification, step_limit=MAX_STEPS)  # a gold path is played to its end
     with contextlib.closing(solver), contextlib.closing(player):
         for task in tasks:
             if task.task_id not in made and (trajectory := expert(solver, env, task, config.simplification)):
