@@ -106,7 +106,7 @@ def judged_claims(options: argparse.Namespace, as_if: bool = False) -> tuple[Lay
     JSON,
 )
 def judge(options: argparse.Namespace) -> int:
-    """Judge the paper's claims; exit status 1: one is contradicted; else 0: one is reproduced; 3: none is decided."""
+    """Judge the paper's claims; status 1: one is contradicted; else 0: one is reproduced or consistent; 3: none is."""
     from coevolve.report import looks, second_paper, verdicts
 
     layout, paper, measured, judged = judged_claims(options, options.as_if)

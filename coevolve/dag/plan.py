@@ -136,9 +136,11 @@ class Plan(Layout):
 
     def image(self, stage: str) -> str:
         """The name of the container image of a stage's jobs; empty: none."""
-        suites = (self.suite, *(for_method(self.suite, method) for method in self.suite.recipes))
-        colocates = STAGES[stage].plays is grpo_engine and any(suite.grpo.engine for suite in suites)
-        return "online" if colocates else STAGES[stage].image
+        if STAGES[stage].plays is grpo_engine:
+            suites = (self.suite, *(for_method(self.suite, method) for method in self.suite.recipes))
+            if any(suite.grpo.engine for suite in suites):
+                return "online"
+        return STAGES[stage].image
 
     def policies_read(self, stage: str, wildcards: Wildcards) -> list[str]:
         """The `policy.json` of each policy whose weights a job reads."""

@@ -253,7 +253,7 @@ def _cuda_build() -> str:
     try:
         version = metadata.version("torch")
     except metadata.PackageNotFoundError:
-        raise UserError("not installed; run `make setup`.") from None
+        raise UserError("not installed; run `make -B setup`.") from None
     if version.endswith("+cpu"):
         raise UserError(f"torch {version} sees no GPU; {_CPU_BUILD}.")
     return version

@@ -73,7 +73,9 @@ def _version(module: str) -> str:
 
 
 def _remedy() -> str:
-    return "build the image again with `make images`" if origin.container() else "run `make setup` and `make cluster`"
+    return (
+        "build the image again with `make images`" if origin.container() else "run `make -B setup` and `make cluster`"
+    )
 
 
 def _gpus(needed: int) -> str:

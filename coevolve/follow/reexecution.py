@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, cast
+from typing import cast
 
 from coevolve.chat.prompts import without_surrogates
+from coevolve.config.environments import EnvSection
 from coevolve.config.kinds import section_class
 from coevolve.config.restriction import digest
 from coevolve.config.sections import Quirks
@@ -200,12 +201,16 @@ def quirks(record: Provenance) -> Quirks:
     return validated(Quirks, at, Section(record.config["protocols"][record.protocol], {}))
 
 
+def section(record: Provenance, **settings: int) -> EnvSection:
+    """The section of a job's environment, with `settings`; `UserError` if it is of another version of the kit."""
+    (values,) = record.config["envs"].values()
+    at = Path(record.result, provenance.NAME)
+    return validated(section_class(values["kind"]), at, Section(values | settings, {}))
+
+
 def _setup(record: Provenance, locate: Locate, envs: Environments) -> Setup:
     """The environment's arguments from the provenance of a job in it; what it shares is prepared if it is not here."""
-    ((name, values),) = record.config["envs"].items()
-    at = Path(record.result, provenance.NAME)
-    section: dict[str, Any] = values | {"workers": envs.number, "processes": envs.number // 2}
-    config = validated(section_class(values["kind"]), at, Section(section, {}))
+    (name,), config = record.config["envs"], section(record, workers=envs.number, processes=envs.number // 2)
     switches = quirks(record)
     chance = record.notes.chance if isinstance(record.notes, EpisodeNotes) else None
     if chance is None and config.kind == "webshop" and switches.webshop_draws == "each_job":

@@ -39,7 +39,8 @@ def records(folder: Path, record: Provenance) -> FileDifference | None:
     """How the `records.jsonl` of an evaluation differs from that of its episodes."""
     quirks = reexecution.quirks(record)
     episodes, samples = jsonl.read(folder / "episodes.jsonl", Trajectory), record.config["evaluation"]["samples"]
-    made = evaluate.records(episodes, quirks, record.seeds["suite"], samples)
+    needs_actions = reexecution.section(record, **_LEFT_OUT["envs"]).needs_actions
+    made = evaluate.records(episodes, quirks, record.seeds["suite"], samples, needs_actions)
     return _difference(folder / "records.jsonl", "".join(f"{each.to_json()}\n" for each in made).encode())
 
 

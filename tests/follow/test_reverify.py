@@ -8,13 +8,16 @@ import pytest
 
 from coevolve.config.loading import load_suite
 from coevolve.config.restriction import as_dict
+from coevolve.config.sections import Quirks
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import files_by_name, files_of, results_by_name
 from coevolve.follow import remaking
+from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
 from coevolve.shipped import CONFIGS
-from coevolve.storage import files
+from coevolve.stages import evaluate
+from coevolve.storage import files, jsonl, provenance
 
 EVALUATED = "tiny/webshop/coevolve/seed0/iter1/eval"
 EPISODES, RECORDS, TABLE = f"{EVALUATED}/episodes.jsonl", f"{EVALUATED}/records.jsonl", "paper/table1/table1.json"
@@ -127,6 +130,26 @@ def test_an_edited_record_table_and_pair_is_found_with_its_line(reverify, suite,
     edit(suite / file, change)
     status, outcome = reverify()
     assert (status, first_difference(outcome, file)["what"][:5]) == (1, "line ")
+
+
+@pytest.mark.parametrize("malformed", ["ends_turn", "answered"])
+def test_records_are_made_again_with_the_flaws_of_their_environment(suite, malformed):
+    """A message without a call ends the user's turn under `ends_turn`, and is a flaw of the turn otherwise."""
+    folder = (suite / EPISODES).parent
+    first, *others = jsonl.read(suite / EPISODES, Trajectory)
+    turn = first.turns[0].model_copy(update={"text": "Thought: nothing.", "action": None, "truncated": False})
+    episodes = [first.model_copy(update={"turns": (turn, *first.turns[1:])}), *others]
+    jsonl.write(suite / EPISODES, episodes)
+    bfcl = load_suite("smoke_agent_data").envs["bfcl"]
+    section = bfcl.model_copy(update={"rules": bfcl.rules.model_copy(update={"malformed": malformed})})
+    record = provenance.read(folder / "provenance.json")
+    config = record.config | {"envs": {"bfcl": section.model_dump(mode="json")}}
+    switches = Quirks.model_validate(config["protocols"][record.protocol])
+    for needs_actions in (True, False):
+        made = evaluate.records(episodes, switches, record.seeds["suite"], 1, needs_actions)
+        jsonl.write(suite / RECORDS, made)
+        difference = remaking.records(folder, record.model_copy(update={"config": config}))
+        assert (difference is None) == (needs_actions == (malformed == "answered"))
 
 
 def test_files_that_are_not_made_again_are_hashed_and_inputs_are_those_that_a_job_read(reverify, suite):
