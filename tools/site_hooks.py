@@ -1,6 +1,7 @@
-"""Hooks of MkDocs: the navigation from the table of docs/README.md, and pages for files outside of docs/.
+"""Hooks of MkDocs: the README as the home, the navigation from the tables of docs/README.md, pages for other files.
 
-A link that leaves docs/ leads to a page below `source/` with the file's text, or to a copy of the file.
+A link that leaves docs/ leads to a page below `source/` with the file's text, or to a copy of the file. The pages of
+results/reference stand in the navigation and in the search.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
+#: A heading of docs/README.md, and the pages in its table.
+GROUP = re.compile(r"^## (.+)\n((?:(?!## ).*\n)+)", re.MULTILINE)
 LISTED = re.compile(r"^\| \[\w+\.md\]\((\w+/\w+\.md)\)", re.MULTILINE)
+#: The site's names of the home and of the index of all pages.
+HOME, INDEX = "index.md", "pages.md"
+#: The committed results; their pages stand in the group of this heading.
+RESULTS, READ = "results/reference", "Read and publish results"
 #: A block or piece of code, or a link to a file.
 CODE_OR_LINK = re.compile(
     r"^ *(?P<fence>```+).*?^ *(?P=fence) *$|`[^`\n]+`|(?<=\]\()(?P<link>[^)#:\s]+)", re.MULTILINE | re.DOTALL
@@ -35,17 +42,25 @@ NAMES: dict[Path, str] = {}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The pages in the order of the index."""
-    index = Path(config.docs_dir, "README.md").read_text(encoding="utf-8")
-    config.nav = ["README.md", *LISTED.findall(index)]
+    """The pages in the groups and the order of docs/README.md."""
+    docs = Path(config.docs_dir)
+    index = (docs / "README.md").read_text(encoding="utf-8")
+    groups = {heading: LISTED.findall(text) for heading, text in GROUP.findall(index)}
+    groups[READ][:0] = [f"source/{RESULTS}/{path.name}" for path in sorted((docs.parent / RESULTS).glob("*.md"))]
+    config.nav = [HOME, *({heading: pages} for heading, pages in groups.items() if pages), INDEX]
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the files outside of docs/ that pages link to, and those that these link to."""
-    root = Path(config.docs_dir).parent
+    """Adds the README and the files outside of docs/ that pages link to, and those that these link to."""
+    docs = Path(config.docs_dir)
+    root = docs.parent
     NAMES.clear()
     NAMES.update({Path(str(file.abs_src_path)): file.src_uri for file in files})
+    files.remove(files.src_uris["README.md"])
+    for name, path in ((HOME, root / "README.md"), (INDEX, docs / "README.md")):
+        NAMES[path] = name
+        files.append(File.generated(config, name, content=path.read_text(encoding="utf-8")))
     waiting = [path for path in NAMES if path.suffix == ".md"]
     while waiting:
         for path in _linked(waiting.pop()):
@@ -86,6 +101,8 @@ def _file(path: Path, name: str, config: MkDocsConfig) -> File:
         text = path.read_text(encoding="utf-8")
         if path.suffix != ".md":
             text = f"# {path.name}\n\n````{LANGUAGES[path.suffix]}\n{text}````\n"
+    if path.parent.as_posix().endswith(RESULTS) and path.suffix == ".md":
+        return File.generated(config, name, content=text)
     return File.generated(config, name, content=HEAD + text, inclusion=InclusionLevel.NOT_IN_NAV)
 
 

@@ -18,6 +18,19 @@ def test_the_index_names_every_page_once(pages):
     assert sorted(listed) == sorted(set(pages) - {"README.md"})
 
 
+def words(text):
+    """The number of words, without the tables that a program writes."""
+    return len(re.sub(r"<!-- \w+ -->\n(?:(?!<!-- end).*\n)*<!-- end -->", "", text).split())
+
+
+def test_the_pages_can_be_read(pages, root):
+    """Who adds to a page says it once, or takes something away."""
+    readme, contributing = (words((root / name).read_text()) for name in ("README.md", "CONTRIBUTING.md"))
+    assert words("<!-- a -->\n| 1 |\n<!-- end -->\ntwo words") == 2
+    assert readme <= 900 and contributing <= 2000
+    assert readme + sum(map(words, pages.values())) <= 22000
+
+
 def test_the_table_of_extras_names_each(pages, root):
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     extras = re.findall(r"^\| `([\w-]+)` \|", pages["installing.md"], re.MULTILINE)

@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 from web_server import served
 
 pytestmark = pytest.mark.slow
+GROUPS = ("Run", "Read and publish results", "Extend", "Environments")
 COUNTED = {"li", "pre", "table", "tr", "h1", "h2", "h3", "h4", "img"}
 
 
@@ -69,7 +70,7 @@ def parsed(site):
 
 def html(page: Path) -> str:
     """The site's file of a page, whose path is below docs/."""
-    return "index.html" if page.stem == "README" else page.with_suffix(".html").as_posix()
+    return "pages.html" if page.stem == "README" else page.with_suffix(".html").as_posix()
 
 
 def test_every_page_is_in_the_site_and_every_link_leads_somewhere(site, parsed, root):
@@ -99,13 +100,24 @@ def test_nothing_is_loaded_from_a_network(parsed):
 def test_the_pages_have_the_structure_that_commonmark_gives_them(site, root):
     markdown = MarkdownIt("gfm-like", {"linkify": False})
     different = {}
-    for path in sorted((root / "docs").rglob("*.md")):
-        name = html(path.relative_to(root / "docs"))
+    pages = {html(path.relative_to(root / "docs")): path for path in sorted((root / "docs").rglob("*.md"))}
+    for name, path in (pages | {"index.html": root / "README.md"}).items():
         shown = Parsed((site / name).read_text()).counts
         written = Parsed(markdown.render(path.read_text()), inside=True).counts
         if shown != written and path.stem != "api":
             different[name] = (written - shown, shown - written)
     assert different == {}
+
+
+def test_the_navigation_has_the_readme_four_groups_and_the_results(site, parsed):
+    home = (site / "index.html").read_text()
+    titles = re.findall(r'<span class="md-ellipsis">\s*(.+?)\s*</span>', home)
+    assert [title for title in titles if title in GROUPS] == list(GROUPS)
+    assert "<h1" in home and "to reproduce <em>Co-Evolving Agents" in home
+    assert "source/results/reference/index.html" in parsed[site / "index.html"].links
+    index = json.loads((site / "search/search_index.json").read_text())
+    found = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    assert "source/results/reference/science.html" in found and "source/configs/claims.yaml.html" not in found
 
 
 def test_the_page_of_interfaces_has_docstrings_and_signatures(site):
