@@ -148,9 +148,14 @@ class Plan(Layout):
         return [path for path in dict.fromkeys(read) if Path(path).name == REF_NAME]
 
     def keeps_weights(self, policy: str) -> bool:
-        """Whether a policy, named by its `policy.json`, keeps its weights: a base policy, and the last of a row."""
+        """Whether a policy, named by its `policy.json`, keeps its weights: a base policy, the last of a row, adapters.
+
+        Adapters are small, and all policies that are trained from them need them.
+        """
         maker = self.maker(policy)
-        return maker is None or not Branch.parse(maker[1]["branch"]).iteration or self.is_last(maker[1])
+        if maker is None or not Branch.parse(maker[1]["branch"]).iteration or self.is_last(maker[1]):
+            return True
+        return self.suite.models[maker[1]["model"]].lora is not None
 
     def changed_since(self, record: Provenance) -> list[str]:
         """What changed since the provenance was written: `settings` (or the suite has no such job), `code`, or both."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
-from coevolve.config.derived.sizes import job_resources, parameter_count
+from coevolve.config.derived.sizes import job_resources, trained_parameters
 from coevolve.config.machine import Machine
 from coevolve.dag.plan import JobKey, Plan
 from coevolve.dag.rules import STAGES
@@ -121,7 +121,7 @@ class _Run:
         stage, wildcards = self.jobs[key]
         model = self.plan.suite.models.get(wildcards.get("model", ""))
         work = self.plan.workload(stage, wildcards)
-        if model is None or model.lora or not (work.train and work.keeps_weights):
+        if model is None or not (work.train and work.keeps_weights):
             return 0.0
         kept = CHECKPOINTS if job_resources(self.machine, stage).processes > 1 else 1
-        return parameter_count(model) * BYTES_A_CHECKPOINT * kept
+        return trained_parameters(model, stage) * BYTES_A_CHECKPOINT * kept

@@ -13,7 +13,7 @@ from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import Wildcards
 from coevolve.errors import UserError
-from coevolve.report.costs import BYTES_A_WEIGHT, Cost, estimate
+from coevolve.report.costs import Cost, estimate
 from coevolve.report.number_text import readable
 from coevolve.storage import files, provenance
 from coevolve.train.recompute import RECOMPUTE_ABOVE
@@ -35,11 +35,9 @@ def jobs(plan: Plan, machine: Machine) -> Iterator[tuple[str, str, Cost]]:
 
 def cost(plan: Plan, machine: Machine, stage: str, wildcards: Wildcards) -> Cost:
     """The estimated cost of a job, with the measured seconds if it is done."""
-    weights = parameter_count(plan.suite.models[wildcards["model"]]) if "model" in wildcards else 0.0
-    record = _record(plan, stage, wildcards)
-    bytes_a_weight = 2 if plan.final_dtype(stage, wildcards) == "bfloat16" else BYTES_A_WEIGHT
+    model, record = plan.suite.models.get(wildcards.get("model", "")), _record(plan, stage, wildcards)
     work, engine = plan.workload(stage, wildcards), plan.engine(stage, wildcards)
-    estimated = estimate(work, weights, machine, stage, engine, bytes_a_weight)
+    estimated = estimate(work, model, machine, stage, engine, plan.final_dtype(stage, wildcards))
     took, cpu = record.get("seconds"), record.get("cpu_seconds")
     return replace(estimated, measured=took, measured_cpu=cpu, reused="reused_from" in record)
 

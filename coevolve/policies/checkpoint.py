@@ -17,7 +17,7 @@ from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 from coevolve.errors import UserError, brief
 from coevolve.storage import files
-from coevolve.storage.policy_dir import WEIGHTS, require_weights
+from coevolve.storage.policy_dir import ADAPTER_CONFIG, WEIGHTS, require_weights, start_of
 
 #: Buffers in older files, which the model computes: transformers ignores them too.
 _COMPUTED = r"rotary_emb\.inv_freq$"
@@ -31,12 +31,17 @@ Shapes = Mapping[str, Sequence[int]]
 def require_whole(path: Path) -> Any:
     """The config of the checkpoint in a folder; raises `UserError` unless it is whole, by its names and shapes alone.
 
+    Of the kit's adapters the checkpoint that they were trained on must be whole.
     transformers would draw a missing weight at random and leave out an unexpected one. Models whose weights it renames
     or joins when it loads them are not compared.
     """
     require_weights(path)
     config = read_config(path)
-    if (path / "adapter_config.json").exists():
+    if start := start_of(path):
+        _shapes(path)
+        require_whole(start.folder)
+        return config
+    if (path / ADAPTER_CONFIG).exists():
         raise UserError(f"{path}: has adapter_config.json; merge the adapters into the weights, and remove that file.")
     if method := (getattr(config, "quantization_config", None) or {}):
         kind = dict(method).get("quant_method", "another type")

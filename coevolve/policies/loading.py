@@ -1,5 +1,8 @@
-"""Load the model and the tokenizer of a policy directory."""
+"""Load the model and the tokenizer of a policy directory, and write them as one checkpoint."""
 
+import contextlib
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,19 +11,51 @@ from coevolve.policies import optional_packages  # noqa: F401
 
 # isort: split
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from coevolve.errors import UserError, brief
+from coevolve.policies import adapters
 from coevolve.policies.checkpoint import read_config, require_whole
+from coevolve.storage import policy_dir
 
 
-def load_model(path: Path, dtype: torch.dtype | str = "auto") -> Any:
-    """The model in evaluation mode, by default in the dtype of its weights; `UserError` unless it is whole."""
-    require_whole(path)
+def load_model(path: Path, dtype: torch.dtype | str = "auto", **options: Any) -> Any:
+    """The model in evaluation mode, by default in the dtype of its weights; `UserError` unless it is whole.
+
+    Adapters are merged in float32, which is also their dtype. `options`: further ones of transformers.
+    """
+    config = require_whole(path)
     transformers_logging.disable_progress_bar()
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True, attn_implementation="sdpa")
+    options = {"attn_implementation": "sdpa", "local_files_only": True, **options}
+    if policy_dir.start_of(path):
+        dtype = torch.float32 if dtype == "auto" else dtype
+        with torch.device("meta"):
+            architecture = type(AutoModelForCausalLM.from_config(config))
+        model = architecture.from_pretrained(
+            None, config=config, state_dict=adapters.merged(path), dtype=dtype, **options
+        )
+    else:
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **options)
     return model.eval()
+
+
+def write_checkpoint(model: Any, start: Path, out: Path) -> None:
+    """Write a model to `out` in transformers' format, with tokenizer and generation config as they are in `start`."""
+    model.generation_config = GenerationConfig()  # some published ones contradict themselves, and are not saved
+    model.save_pretrained(out)
+    policy_dir.copy_files(start, out, policy_dir.UNTRAINED)
+
+
+@contextlib.contextmanager
+def checkpoint(path: Path, dtype: torch.dtype) -> Iterator[Path]:
+    """A folder for programs that read weights themselves: `path`, or for adapters a temporary one with them merged."""
+    if policy_dir.start_of(path) is None:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        write_checkpoint(load_model(path, dtype), path, Path(folder))
+        yield Path(folder)
 
 
 def transpose_weights(model: Any) -> None:

@@ -67,18 +67,20 @@ class VllmPolicy(ContinuousPolicy):
         require_whole(path)
         vllm = module()
         gc.collect()  # an unused engine keeps its memory until its reference cycles are collected
+        dtype = loading.compute_dtype(settings.dtype)
         try:
-            llm = vllm.LLM(
-                model=str(path),
-                dtype=str(loading.compute_dtype(settings.dtype)).removeprefix("torch."),
-                max_model_len=settings.context,
-                enable_prefix_caching=True,
-                generation_config="vllm",
-                enforce_eager=not torch.cuda.is_available(),
-                gpu_memory_utilization=devices.gpu_memory_utilization,
-                max_num_seqs=devices.max_num_seqs,
-                tensor_parallel_size=devices.tensor_parallel_size,
-            )
+            with loading.checkpoint(path, dtype) as folder:
+                llm = vllm.LLM(
+                    model=str(folder),
+                    dtype=str(dtype).removeprefix("torch."),
+                    max_model_len=settings.context,
+                    enable_prefix_caching=True,
+                    generation_config="vllm",
+                    enforce_eager=not torch.cuda.is_available(),
+                    gpu_memory_utilization=devices.gpu_memory_utilization,
+                    max_num_seqs=devices.max_num_seqs,
+                    tensor_parallel_size=devices.tensor_parallel_size,
+                )
         except ValueError as error:
             reason = " ".join(str(error).split())
             raise UserError(

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from coevolve.config.derived.sizes import job_resources
+from coevolve.config.derived.sizes import job_resources, parameter_count, trained_parameters
 from coevolve.config.machine import Machine
+from coevolve.config.names import ComputeDtype
+from coevolve.config.sections import ModelConfig
 from coevolve.records.provenance import Workload
 from coevolve.report import drawing
 from coevolve.report.drawing import BarRow
@@ -72,17 +74,18 @@ class Line:
 
 def estimate(
     work: Workload,
-    weights: float,
+    model: ModelConfig | None,
     machine: Machine,
     stage: str,
     engine: str | None,
-    bytes_a_weight: int = BYTES_A_WEIGHT,
+    final_dtype: ComputeDtype = None,
 ) -> Cost:
-    """The estimated cost of a job of `stage` on a machine; `weights`: parameters of its model.
+    """The estimated cost of a job of `stage` on a machine; `final_dtype`: of whole weights that end a row.
 
     `engine`: what plays, as in a suite's `sampler` (None: the built-in engine).
     """
     constants, needs = machine.costs, job_resources(machine, stage)
+    weights = parameter_count(model) if model else 0.0
     of_vllm = (constants.vllm_reading, constants.vllm_writing) if engine == "vllm" else (None, None)
     reading, writing = (of_vllm[0] or constants.reading), (of_vllm[1] or constants.writing)
     devices = constants.flops * needs.processes
@@ -91,7 +94,10 @@ def estimate(
     seconds += FORWARD * weights * work.read / (devices * reading)
     seconds += FORWARD * weights * work.write / (devices * writing)
     seconds += work.turn_seconds * constants.turn_scale
-    kept = weights * bytes_a_weight * work.keeps_weights
+    kept = 0.0
+    if model and work.keeps_weights:
+        written = weights if final_dtype else trained_parameters(model, stage)
+        kept = written * (2 if final_dtype == "bfloat16" else BYTES_A_WEIGHT)
     return Cost(seconds, seconds * needs.gpus * needs.nodes / 3600, kept + work.kept * BYTES_A_TOKEN, kept)
 
 

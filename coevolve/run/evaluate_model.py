@@ -116,13 +116,13 @@ def _name(folder: Path) -> str:
 
 
 def _parameters(folder: Path) -> float:
-    """The number of weights in a checkpoint; raises `UserError` for a file that is not whole."""
+    """The number of weights in a checkpoint, without adapters; raises `UserError` for a file that is not whole."""
     import math
 
     from safetensors import SafetensorError, safe_open
 
     count = 0
-    for path in folder.glob(policy_dir.WEIGHTS):
+    for path in policy_dir.first_of(folder).glob(policy_dir.WEIGHTS):
         try:
             with safe_open(path, framework="numpy") as weights:
                 count += sum(math.prod(weights.get_slice(key).get_shape()) for key in weights.keys())  # noqa: SIM118

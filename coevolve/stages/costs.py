@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.derived.methods import labels
-from coevolve.config.derived.sizes import parameter_count
 from coevolve.config.loading import read_machine
 from coevolve.config.machine import Machine
 from coevolve.dag.branch import Branch
@@ -46,11 +45,11 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
 def _cost(job: Job, machine: Machine, record: Provenance, workload: Workload) -> Cost:
     """Estimated and measured cost of a finished job; its workload was estimated when it ran."""
-    weights = parameter_count(job.suite.models[record.wildcards["model"]]) if "model" in record.wildcards else 0.0
+    model = job.suite.models.get(record.wildcards.get("model", ""))
     # PPO and GRPO, which train while they play, do not play with the sampler's engine.
     section = next((name for name in ("ppo", "grpo") if name in record.config), "sampler")
     engine = record.config.get(section, {}).get("engine")
-    cost = costs.estimate(workload, weights, machine, record.stage, engine)
+    cost = costs.estimate(workload, model, machine, record.stage, engine)
     reused = record.reused_from is not None
     return replace(cost, measured=record.seconds, measured_cpu=record.cpu_seconds, reused=reused)
 

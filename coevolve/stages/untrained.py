@@ -38,6 +38,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         if not (names := policy_dir.checkpoint_files(source)):
             raise UserError(f"{source}: no checkpoint in transformers' format; put one there or change `path`.")
         _link(source, names, out)
+        if start := policy_dir.start_of(source):
+            policy_dir.write_start(out, start.folder, start.sha256)
         write_template(model, out)
         ref = policy_dir.seal(out, name=source.name, base=str(source), revision=model.revision)
         return {"policy": ref.sha256, "linked": names}

@@ -203,7 +203,8 @@ def group_trainer(
             "give no `reference`."
         )
     model = policy_io.load(run.start)
-    model.config._name_or_path = str(reference or run.start)  # TRL loads its reference policy from this folder
+    # TRL loads its reference policy from this folder, and vLLM weights that TRL replaces before the first episode.
+    model.config._name_or_path = str(reference or policy_dir.first_of(run.start))
     padded = _over_ranks(config)
     slots = len(schedule) * padded.batch_size
     settings = trainer.training_settings(padded, config.learning_rate, run, slots=slots, model=model) | {

@@ -12,16 +12,14 @@ from coevolve.policies import optional_packages  # noqa: F401
 
 # isort: split
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, GenerationConfig
+from transformers import AutoConfig, BitsAndBytesConfig, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from coevolve.config.sections import LoraConfig
 from coevolve.errors import UserError
-from coevolve.policies import loading
-from coevolve.policies.checkpoint import require_whole
+from coevolve.policies import adapters, loading
 from coevolve.records.episodes import PolicyRef
-from coevolve.storage import files, policy_dir
-from coevolve.storage.policy_dir import UNTRAINED
+from coevolve.storage import policy_dir
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,6 @@ def _quantized(path: Path) -> Any:
         raise UserError("`lora.quantize`: FSDP cannot divide 4-bit weights; launch with configs/accelerate/ddp.yaml.")
     from accelerate import PartialState  # type: ignore[import-untyped]  # slow to import, for quantised policies only
 
-    require_whole(path)
     device = PartialState().device
     quantization = BitsAndBytesConfig(
         load_in_4bit=True,
@@ -90,19 +87,12 @@ def _quantized(path: Path) -> Any:
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=torch.float32 if device.type == "cpu" else torch.bfloat16,
     )
-    model = AutoModelForCausalLM.from_pretrained(
-        path,
-        dtype=torch.float32,
-        local_files_only=True,
-        attn_implementation="sdpa",
-        quantization_config=quantization,
-        device_map={"": device},
-    )
+    model = loading.load_model(path, torch.float32, quantization_config=quantization, device_map={"": device})
     for module in model.modules():
         # On some CPUs the first forward pass of `eval` repacks the weights for a kernel that has no gradient.
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
-    return model.eval()
+    return model
 
 
 def adapter_config(lora: LoraConfig, model: Any) -> Any:
@@ -148,7 +138,8 @@ def require_full_precision(model: torch.nn.Module) -> None:
 
 
 def write(trainer: Any, run: TrainingRun, before: PolicyRef, stage: str, prefix: str = "") -> None:
-    """Write the trained policy, adapters merged into its float32 weights, as the policy directory `run.out`.
+    """Write the trained policy as the policy directory `run.out`: adapters beside the name of the start policy, or
+    float32 weights. Where `run.saved_dtype` names a type, adapters are merged into weights of this type.
 
     Adapters that were trained on quantised weights are merged into the float32 weights too. The config stays that of
     the start policy; its tokenizer and generation config are copied byte for byte. `stage` is appended to the name of
@@ -165,19 +156,18 @@ def write(trainer: Any, run: TrainingRun, before: PolicyRef, stage: str, prefix:
         return
     state = {name.removeprefix(prefix): weight for name, weight in state.items() if name.startswith(prefix)}
     unset_hf_deepspeed_config()  # under ZeRO-3 transformers would shard the model over all ranks as it loads it
-    model, trained = load(run.start), accelerator.unwrap_model(trainer.model)
-    adapters = getattr(trained, "peft_config", None)
-    if adapters:
-        from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+    trained, unmerged = accelerator.unwrap_model(trainer.model), run.work / "adapters" if run.saved_dtype else run.out
+    if config := getattr(trained, "peft_config", None):
+        from peft import get_peft_model_state_dict
 
-        model = get_peft_model(model, adapters["default"])
-        set_peft_model_state_dict(model, get_peft_model_state_dict(trained, state, save_embedding_layers=False))
-        model = model.merge_and_unload()
-    else:
-        model.load_state_dict(state)
-    model.to(loading.compute_dtype(run.saved_dtype or "float32")).save_pretrained(run.out)
-    for file in (file for pattern in UNTRAINED for file in run.start.glob(pattern)):
-        files.write_bytes(run.out / file.name, file.read_bytes())
+        weights = get_peft_model_state_dict(trained, state, save_embedding_layers=False)
+        adapters.write(unmerged, run.start, before.sha256, config["default"].to_dict(), weights)
+    if not config or run.saved_dtype:
+        model = load(unmerged if config else run.start)
+        if not config:
+            model.load_state_dict(state)
+        dtype = loading.compute_dtype(run.saved_dtype or "float32")
+        loading.write_checkpoint(model.to(dtype), run.start, run.out)
     policy_dir.seal(run.out, name=f"{before.name}+{stage}", base=before.base or before.name, revision=before.revision)
 
 
@@ -186,3 +176,5 @@ def copy(start: Path, out: Path) -> None:
     if os.environ.get("RANK", "0") != "0":
         return
     shutil.copytree(start, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("provenance.json"))
+    if first := policy_dir.start_of(start):
+        policy_dir.write_start(out, first.folder, first.sha256)
