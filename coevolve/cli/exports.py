@@ -137,6 +137,19 @@ def export_model_card(options: argparse.Namespace) -> int:
     return 0
 
 
+@command(
+    argument("policy", type=Path, metavar="FOLDER", help="folder of a policy in a suite's results"),
+    argument("--out", type=Path, required=True, metavar="DIR", help="a new folder"),
+)
+def export_checkpoint(options: argparse.Namespace) -> int:
+    """Write a policy's float32 weights, adapters merged, as one checkpoint for other programs."""
+    from coevolve.export import checkpoint
+
+    checkpoint.write(options.policy, options.out)
+    show(f"{options.out}: transformers' `from_pretrained` and `coevolve evaluate-model` read it. {UNSENT}")
+    return 0
+
+
 @command(*SUITE, MODEL, argument("--out", type=Path, required=True, metavar="DIR", help="folder of the logbook"))
 def export_logbook(options: argparse.Namespace) -> int:
     """Write the verdicts on the paper's claims as a logbook of Trackio, one page a claim."""
@@ -158,4 +171,5 @@ COMMANDS: dict[str, Command] = {
     "traces": export_traces,
     "trl": export_trl,
     "model": export_model_card,
+    "checkpoint": export_checkpoint,
 }

@@ -140,7 +140,7 @@ class PretrainConfig(Supervised):
 
 
 class LoraConfig(Strict):
-    """Low-rank adapters instead of full fine-tuning.
+    """Low-rank adapters instead of full fine-tuning; policies are kept as their adapters.
 
     `quantize`: the stages `sft` and `train` hold the frozen base weights in 4 bits (QLoRA). PPO and GRPO do not
     quantize, because they sample from the model that they train.
@@ -191,7 +191,7 @@ class ModelConfig(Strict):
     `path` (a folder in the format of transformers) or `endpoint`. `context`: the longest sequence in tokens.
     `training_dtype`: in which type trainings and reference log-probs are computed; weights and optimiser state are
     float32 in either. `final_dtype`: in which type the last target of a row is written, which is evaluated and, in
-    that row, not trained further. `chat_template`: the text of a template instead of the checkpoint's own.
+    that row, not trained further; with `lora` its adapters are merged then. `chat_template`: the text of a template instead of the checkpoint's own.
     `template_arguments`: variables of the template, such as `date_string`. These four are left out of digests if they
     are not set.
     """

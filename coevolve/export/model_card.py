@@ -13,7 +13,7 @@ def write(folder: Path, out: Path) -> Path:
     """Write the card of the policy in `folder` to `out`; nothing of the policy is copied."""
     result, ref = ResultFolder.open(folder, policy_dir.REF_NAME), policy_dir.describe(folder)
     provenance.checked(folder / policy_dir.REF_NAME)
-    record = result.record
+    record, start = result.record, policy_dir.start_of(folder)
     identifiers, limits = cards.licences([result])
     front = {
         "library_name": "transformers",
@@ -26,6 +26,7 @@ def write(folder: Path, out: Path) -> Path:
     rows = [
         ("name", ref.name),
         ("sha256 of weights, config and tokenizer", ref.sha256),
+        *([("sha256 of the policy that its adapters were trained on", start.sha256)] if start else []),
         ("base model", f"{Path(ref.base).name if Path(ref.base).is_absolute() else ref.base} {ref.revision}"),
         ("stage", record.stage),
         *((name, value) for name, value in result.origin.items()),
@@ -39,6 +40,7 @@ def write(folder: Path, out: Path) -> Path:
         "Identity": cards.table(rows, "", ""),
         "Training": _training(record.notes if isinstance(record.notes, TrainReport) else None),
         "Inputs": cards.table(inputs, "file", "folder", "sha256"),
+        "Weights": "Publish the merged weights, which `coevolve export checkpoint` writes." if start else "",
         "Prompt": "The chat template is the tokenizer's; an episode begins with the data's `instruction.txt`.",
         "Licences and limits": f"{limits}\n* The policy was trained for one environment.",
     }

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from small_run import make
 
 from coevolve import seeds
@@ -121,8 +120,9 @@ def linear(steps, warmup):
 
 
 def rank_of_change(before, after):
-    """Largest rank of the change of a matrix, and the names of the tensors that changed."""
-    pairs = {name: (tensor, load_file(after / "model.safetensors")[name]) for name, tensor in before.items()}
+    """Largest rank of the change of a matrix between two policies, and the names of the tensors that changed."""
+    old, new = (loading.load_model(folder).state_dict() for folder in (before, after))
+    pairs = {name: (tensor, new[name]) for name, tensor in old.items()}
     changed = {name: (new - old).double() for name, (old, new) in pairs.items() if not torch.equal(old, new)}
     return max(int(torch.linalg.matrix_rank(change, rtol=1e-3)) for change in changed.values()), set(changed)
 
@@ -138,7 +138,7 @@ def test_sft_uses_its_rate_schedule_and_adapters_at_the_configured_context(here,
     lengths = [len(row) for row in tokenize(experts, Renderer(loading.load_tokenizer(policy)))]
     assert notes.truncated == sum(length > CONTEXT for length in lengths) > 0
     assert notes.tokens == 2 * sum(min(length, CONTEXT) for length in lengths)
-    rank, changed = rank_of_change(load_file(Path("given/model.safetensors")), policy)
+    rank, changed = rank_of_change(Path("given"), policy)
     assert rank == 2 and all("_proj" in name for name in changed) and len(changed) == 7
 
 
@@ -147,7 +147,7 @@ def test_the_two_bases_differ_by_their_seed_alone(here):
     for agent, made in (("target", target), ("failure", failure)):
         assert made.seeds == {"suite": 3, "job": seeds.derive(3, "sft", "webshop", "base/seed3", agent)}
     assert target.inputs == failure.inputs and target.config == failure.config
-    assert target.outputs["model.safetensors"] != failure.outputs["model.safetensors"]
+    assert target.outputs["adapter_model.safetensors"] != failure.outputs["adapter_model.safetensors"]
 
 
 @pytest.mark.parametrize("iteration", [1, 2])
@@ -240,7 +240,7 @@ def test_preference_training_starts_from_the_last_policy_and_trains_adapters(her
     made = provenance(branch / "policy" / agent)
     assert {Path(path) for path in made.inputs} == set(expected)
     assert Path(read(provenance(scores.parent).inputs)[0]) == (before / "policy.json").relative_to(here)
-    rank, changed = rank_of_change(load_file(before / "model.safetensors"), branch / "policy" / agent)
+    rank, changed = rank_of_change(before, branch / "policy" / agent)
     assert rank == 2 and all("_proj" in name for name in changed) and len(changed) == 7
     assert made.seeds["job"] == seeds.derive(3, "train", "webshop", f"mixed/seed3/iter{iteration}", agent)
 

@@ -149,7 +149,7 @@ def test_merged_adapters_sample_as_they_were_trained(stage, smollm2, tmp_path):
     run = TrainingRun(smollm2, tmp_path / "merged", tmp_path / "work", 1, ADAPTERS)
     policy_io.write(trained, run, policy_dir.describe(smollm2), stage)
     renderer, unmerged = Renderer(tokenizer("smollm2")), trained.model.eval()
-    assert unmerged.peft_config and not (tmp_path / "merged/adapter_config.json").exists()
+    assert unmerged.peft_config and (tmp_path / "merged/adapter_config.json").exists()
     texts = ("Find the key.", "Open the red door.", "Look.")
     ids = [renderer.prompt_ids([Message(role="user", content=text)]) for text in texts]
     limits = {"do_sample": False, "max_new_tokens": 12, "eos_token_id": renderer.end_of_turn, "pad_token_id": 0}

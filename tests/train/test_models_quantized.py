@@ -6,7 +6,6 @@ from importlib.util import find_spec
 import pytest
 import torch
 from peft import get_peft_model
-from safetensors.torch import load_file
 from train.settings import ADAPTERS, dpo_config, sft_config
 
 from coevolve.chat.chat_template import TokenizedTrajectory
@@ -95,7 +94,7 @@ def test_the_reference_is_quantised_alike_and_adapters_go_into_the_float32_weigh
     report = run_dpo(llama, tmp_path)
     assert report.first_loss == pytest.approx(torch.log(torch.tensor(2.0)).item(), abs=1e-6)
     assert report.last_loss < report.first_loss - 0.01
-    before, after = (load_file(path / "model.safetensors") for path in (llama, tmp_path / "out"))
+    before, after = (policy_io.load(path).state_dict() for path in (llama, tmp_path / "out"))
     assert after.keys() == before.keys()
     for name, tensor in after.items():
         moved = tensor - before[name]
@@ -104,7 +103,6 @@ def test_the_reference_is_quantised_alike_and_adapters_go_into_the_float32_weigh
         else:
             assert not moved.any()
     assert policy_dir.describe(tmp_path / "out").name == "tiny+dpo1"
-    assert not any((tmp_path / "out").glob("adapter*"))
 
 
 @needs_bitsandbytes
@@ -114,8 +112,7 @@ def test_a_training_that_was_cut_off_ends_in_the_same_bytes(llama, tmp_path):
     checkpoint = training.last_checkpoint(tmp_path / "work-whole")
     shutil.copytree(checkpoint, tmp_path / "work-again" / checkpoint.name)
     again = run_sft(llama, tmp_path, "again")
-    assert files.sha256(again / "model.safetensors") == files.sha256(whole / "model.safetensors")
-    assert files.sha256(tmp_path / "half/model.safetensors") != files.sha256(whole / "model.safetensors")
+    assert files.sha256(again) == files.sha256(whole) != files.sha256(tmp_path / "half")
 
 
 def test_without_the_package_it_is_one_sentence(llama, monkeypatch):

@@ -99,8 +99,7 @@ def test_dpo_widens_the_margin_and_reports_each_kind(tmp_path, llama, lora):
     for means in report.kinds.values():
         assert means["rewards/margins"] > 0 and means["rewards/accuracies"] > 0.5 and means["logps/chosen"] < 0
     assert report.kinds[PairKind.FAILURE_FAILURE]["loss"] < math.log(2)
-    assert not (out / "adapter_config.json").exists()
-    assert tensors(out).keys() == tensors(llama).keys()
+    assert (out / "model.safetensors").exists() == (lora is None)
     json.dumps(report.history)
 
 
