@@ -85,10 +85,11 @@ class GrpoConfig(Optimiser):
     """GRPO. A step plays `batch_size` episodes: `group` episodes on each of `batch_size` / `group` tasks.
 
     `epochs`: how often each task is visited, with `group` episodes per visit. `beta`: weight of the KL divergence from
-    the method's start policy; with adapters, which are new in each round of a pool, from the round's start policy. `importance_sampling`: how TRL corrects for sampling in another type than training (None: not). `engine`:
-    what plays, in the processes that train (None: the built-in engine). `normalize`: by the action tokens of each
-    task's `group`, so that all tasks weigh the same (None: by those of the step). These three are left out of digests
-    if they are None. The paper has no GRPO row; its reviewers requested one.
+    the method's start policy; with adapters, which are new in each round of a pool, from the round's start policy.
+    `importance_sampling`: how TRL corrects for sampling in another type than training (None: not). `engine`: what
+    plays, in the processes that train (None: the built-in engine). `normalize`: by the action tokens of each task's
+    `group`, so that all tasks weigh the same (None: by those of the step). These three are left out of digests if they
+    are None. The paper has no GRPO row; its reviewers requested one.
     """
 
     learning_rate: Rate

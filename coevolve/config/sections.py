@@ -190,10 +190,10 @@ class ModelConfig(Strict):
     """A base model: `tiny` (built by the kit), `hub` (at the commit `revision`), `gguf` (a file, dequantised once),
     `path` (a folder in the format of transformers) or `endpoint`. `context`: the longest sequence in tokens.
     `training_dtype`: in which type trainings and reference log-probs are computed; weights and optimiser state are
-    float32 in either. `final_dtype`: in which type the last target of a row is written, which is evaluated and, in
-    that row, not trained further; with `lora` its adapters are merged then. `chat_template`: the text of a template instead of the checkpoint's own.
-    `template_arguments`: variables of the template, such as `date_string`. These four are left out of digests if they
-    are not set.
+    float32 in either. `final_dtype`: in which type the last target of a row is written, which is evaluated and, in that
+    row, not trained further; with `lora` its adapters are merged then. `chat_template`: the text of a template instead
+    of the checkpoint's own. `template_arguments`: variables of the template, such as `date_string`. These four are left
+    out of digests if they are not set.
     """
 
     label: str

@@ -11,13 +11,12 @@ def write(folder: Path, out: Path) -> None:
 
     Raises `UserError` if `out` exists, or if the policy's files are not those that it names.
     """
-    import torch
-
-    from coevolve.policies import loading
+    from coevolve.policies import loading  # imports torch
 
     if out.exists():
         raise UserError(f"{out}: exists; name a new folder.")
     ref = policy_dir.describe(folder)
     with folders.directory(out) as written:
-        loading.write_checkpoint(loading.load_model(folder, torch.float32), folder, written)
+        model = loading.load_model(folder, loading.compute_dtype("float32"))
+        loading.write_checkpoint(model, folder, written)
         policy_dir.seal(written, ref.name, ref.base, ref.revision)

@@ -1,7 +1,8 @@
 """Deletion of weights after their last use (machine key `prune_weights`), and what a run does that needs them again.
 
 A policy is used by every job that reads its `policy.json`: rollouts, reference log-probs, evaluations, gradients and
-the next training. The base policies and the last target of each row and environment stay (`Layout.keeps_weights`).
+the next training. The base policies, the last target of each row and environment, and adapters stay
+(`Plan.keeps_weights`).
 """
 
 from __future__ import annotations

@@ -156,18 +156,20 @@ def write(trainer: Any, run: TrainingRun, before: PolicyRef, stage: str, prefix:
         return
     state = {name.removeprefix(prefix): weight for name, weight in state.items() if name.startswith(prefix)}
     unset_hf_deepspeed_config()  # under ZeRO-3 transformers would shard the model over all ranks as it loads it
-    trained, unmerged = accelerator.unwrap_model(trainer.model), run.work / "adapters" if run.saved_dtype else run.out
+    trained = accelerator.unwrap_model(trainer.model)
     if config := getattr(trained, "peft_config", None):
         from peft import get_peft_model_state_dict
 
         weights = get_peft_model_state_dict(trained, state, save_embedding_layers=False)
-        adapters.write(unmerged, run.start, before.sha256, config["default"].to_dict(), weights)
-    if not config or run.saved_dtype:
-        model = load(unmerged if config else run.start)
-        if not config:
-            model.load_state_dict(state)
-        dtype = loading.compute_dtype(run.saved_dtype or "float32")
-        loading.write_checkpoint(model.to(dtype), run.start, run.out)
+        folder = run.work / "adapters" if run.saved_dtype else run.out
+        adapters.write(folder, run.start, before.sha256, config["default"].to_dict(), weights)
+        model = load(folder) if run.saved_dtype else None
+    else:
+        model = load(run.start)
+        model.load_state_dict(state)
+    if model:
+        model.to(loading.compute_dtype(run.saved_dtype or "float32"))
+        loading.write_checkpoint(model, run.start, run.out)
     policy_dir.seal(run.out, name=f"{before.name}+{stage}", base=before.base or before.name, revision=before.revision)
 
 

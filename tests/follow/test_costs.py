@@ -204,6 +204,10 @@ def test_the_disk_of_the_paper_with_pruned_weights_is_that_of_its_bases_and_last
     assert seed.widest > seed.peak + checkpoints, "trainings of other environments run at the same time"
     assert seed.kept - of("models.llama2-7b-chat.final_dtype=bfloat16").kept == pytest.approx(6 * policy / 2)
     assert of("models.llama2-7b-chat.final_dtype=bfloat16").kept <= 250e9
+    adapted = of("models.llama2-7b-chat.lora={rank: 16, alpha: 32, dropout: 0.0, target_modules: all-linear}")
+    assert adapted.kept + adapted.downloads == adapted.written, "no adapters are pruned: others start from them"
+    policies, matrices = 36, 16 * 32 * (8 * 4096 + 3 * (4096 + 11008))
+    assert adapted.kept - 4 * policies * matrices == pytest.approx(seed.kept - 12 * policy, rel=0.1)
     ablation = ("positive_agent", "eto", "coevolve")
     assert of("seeds=[0,1,2]", methods=ablation).kept <= 1400e9
     everything = disk.disk(

@@ -5,6 +5,7 @@ that are not those of SFT, and temperatures of the methods. The policy is random
 """
 
 import contextlib
+import json
 import math
 import shutil
 from pathlib import Path
@@ -26,7 +27,7 @@ from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import PreferencePair
 from coevolve.records.provenance import Provenance
 from coevolve.stages.parts.training import texts, tokenize
-from coevolve.storage import jsonl
+from coevolve.storage import jsonl, policy_dir
 from coevolve.train import reference_logps, tiny_model
 
 SUITE = """
@@ -243,6 +244,17 @@ def test_preference_training_starts_from_the_last_policy_and_trains_adapters(her
     rank, changed = rank_of_change(before, branch / "policy" / agent)
     assert rank == 2 and all("_proj" in name for name in changed) and len(changed) == 7
     assert made.seeds["job"] == seeds.derive(3, "train", "webshop", f"mixed/seed3/iter{iteration}", agent)
+
+
+def test_a_policy_of_adapters_is_evaluated_as_a_checkpoint(here, coevolve):
+    policy = here / "mixed/seed3/iter2/policy/target"
+    command = ("evaluate-model", policy, "--suite", "configs/unequal.yaml", "--env", "webshop", "--out", "mine.json")
+    code, _, err = coevolve(*command, "--tasks", "1")
+    assert code == 0, err
+    evaluated = json.loads(Path("mine.json").read_text())["model"]
+    assert evaluated["sha256"] == policy_dir.read_ref(policy / "policy.json").sha256
+    (linked,) = Path("results/evaluate_model").glob("*/model/webshop/base/untrained/policy/target")
+    assert policy_dir.start_of(linked) == policy_dir.start_of(policy)
 
 
 def test_pairs_come_from_the_episodes_of_their_iteration_and_the_explored_tasks(here):

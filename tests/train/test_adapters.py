@@ -4,21 +4,29 @@ import shutil
 
 import pytest
 import torch
+from command_line import exit_status
 from peft import PeftModel
 from safetensors.torch import load_file
 from train.settings import ADAPTERS, dpo_config, sft_config
-from train.test_training import PAIRS, ROWS
 from transformers import AutoModelForCausalLM
 
+from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.derived.sizes import trained_parameters
 from coevolve.config.loading import load_suite
+from coevolve.config.names import PairKind
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.storage import policy_dir, pruned
 from coevolve.train import dpo, sft
+from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
 
 SFT, DPO = sft_config(epochs=2, learning_rate=2e-2), dpo_config(learning_rate=[2e-2])
+ROWS = [
+    TokenizedTrajectory(tuple(ids), (0,) * 8 + (1,) * 12)
+    for ids in torch.randint(5, 300, (12, 20), generator=torch.Generator().manual_seed(0)).tolist()
+]
+PAIRS = [TokenizedPair(PairKind.EXPERT_TARGET, ROWS[i], ROWS[i + 6], 0.5, 0.5) for i in range(6)]
 NAMES = ("base/untrained", "base/sft", "seed/one/dpo", "seed/two/dpo")
 
 
@@ -80,7 +88,13 @@ def test_their_number_is_the_one_that_disk_is_planned_with(chain, llama):
         assert matrices == trained_parameters(model, stage)
 
 
-def test_other_programs_get_one_checkpoint_of_them(chain):
+def test_other_programs_get_one_checkpoint_of_them(chain, tmp_path, capsys):
+    assert exit_status("export", "checkpoint", chain / NAMES[3], "--out", tmp_path / "merged") == 0
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    assert theirs.dtype == torch.float32 and equal(theirs.state_dict(), weights(chain / NAMES[3]))
+    assert policy_dir.describe(tmp_path / "merged").name == policy_dir.describe(chain / NAMES[3]).name
+    assert exit_status("export", "checkpoint", chain / NAMES[3], "--out", tmp_path / "merged") == 2
+    assert "merged: exists; name a new folder." in capsys.readouterr().err
     with loading.checkpoint(chain / NAMES[3], torch.bfloat16) as folder:
         theirs = AutoModelForCausalLM.from_pretrained(folder)
         assert theirs.dtype == torch.bfloat16
