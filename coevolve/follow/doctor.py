@@ -260,7 +260,7 @@ def _cuda_build() -> str:
 
 
 def _apptainer() -> str:
-    program = shutil.which("apptainer") or shutil.which("singularity")
+    program = images.engine()
     if not program:
         raise UserError("`apptainer` is not on PATH; run `module load apptainer`, or without images.")
     return program

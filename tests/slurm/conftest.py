@@ -25,8 +25,10 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster_without_network() -> Iterator[Cluster]:
-    """Another such Slurm, in a network namespace with a loopback device only."""
-    yield from _cluster("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+    """Another such Slurm, in a network namespace with a loopback device only, and thus without a route."""
+    # Slurm finds the name of this computer only if that has another address than 127.0.0.1.
+    up = 'ip link set lo up && ip address add 192.0.2.1/32 dev lo && exec "$@"'
+    yield from _cluster("unshare", "--net", "sh", "-c", up, "sh")
 
 
 @pytest.fixture(scope="session")

@@ -130,22 +130,23 @@ def test_with_all_in_a_mirror_folder_nothing_asks_another_computer(
     """Both commands, in a network namespace without a route; with the images that `make images` made here, if any."""
     for suite in ("tests/airgap/airgap.yaml", "tests/dag/nano.yaml"):
         shutil.copy(root / suite, repo / "configs")
-    cluster, user = cluster_without_network, OrdinaryUser(cluster_without_network, repo, folder, "airgap")
     mirror = folder / "mirror"
     corpus = texts(jsonl.read(root / "data/sciworld/gold.jsonl", Trajectory)[:40])
     model = mirror / "models/owner--tiny" / REVISION
     tiny_model.build(ARCHITECTURE, context=512, texts=corpus, seed=0, out=model, name="tiny")
     if contained:
         link_images(root, mirror / "images")
+    cluster, user = cluster_without_network, OrdinaryUser(cluster_without_network, repo, folder, "airgap")
+    before = cluster.packets_without_route()
     printed = user.make_cluster("--mirror", str(mirror))
     assert f"containers: {contained}" in printed and "1 of 1 files and models in data/mirror" in printed
     shutil.rmtree(mirror)
     done = user.snakemake("--", "all")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Co-evolving" in (user.repo / "results/airgap/paper/table1/table1.md").read_text()
-    assert cluster.packets_without_route() == 0, "something was to be reached outside of this computer"
-    user.ask("bash", "-c", "echo > /dev/tcp/192.0.2.1/80")
-    assert cluster.packets_without_route() > 0, "an attempt is counted"
+    assert cluster.packets_without_route() == before, "something was to be reached outside of this computer"
+    user.ask("bash", "-c", "echo > /dev/tcp/198.51.100.1/80")
+    assert cluster.packets_without_route() > before, "an attempt is counted"
     records = [record for record in user.provenances() if STAGES[record["stage"]].image]
     ran = {record["stage"]: record["container"].rpartition("-")[0] for record in records}
     assert ran == {stage: STAGES[stage].image if contained else "" for stage in ran} and len(ran) > 5
