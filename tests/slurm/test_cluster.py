@@ -11,16 +11,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from airgap.test_airgap import ARCHITECTURE
+from assets.hubmodel import write_model
 from assets.hubserver import REVISION
 from slurm.harness import PRETRAINED, QUICK, copied, restarts, same, until
 
 from coevolve.assets import images
 from coevolve.dag.rules import STAGES
-from coevolve.records.episodes import Trajectory
-from coevolve.stages.parts.training import texts
-from coevolve.storage import jsonl
-from coevolve.train import tiny_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 USER = pwd.getpwnam("nobody")
@@ -56,6 +52,7 @@ class OrdinaryUser:
     def ask(self, *words, **variables):
         packages = next(path for path in sys.path if path.endswith("site-packages"))
         own = {"HOME": str(self.repo), "PYTHONPATH": f"{self.repo}:{packages}", "ACCELERATE_USE_CPU": "1"}
+        own |= {"APPTAINERENV_ACCELERATE_USE_CPU": "1"}  # in an image
         own |= {"PATH": f"{self.bin}:{self.cluster.environment['PATH']}"}
         as_user = ["setpriv", f"--reuid={USER.pw_uid}", f"--regid={USER.pw_gid}", "--clear-groups"]
         command, variables = [*self.cluster.enter, *as_user, *words], self.cluster.environment | own | variables
@@ -131,9 +128,7 @@ def test_with_all_in_a_mirror_folder_nothing_asks_another_computer(
     for suite in ("tests/airgap/airgap.yaml", "tests/dag/nano.yaml"):
         shutil.copy(root / suite, repo / "configs")
     mirror = folder / "mirror"
-    corpus = texts(jsonl.read(root / "data/sciworld/gold.jsonl", Trajectory)[:40])
-    model = mirror / "models/owner--tiny" / REVISION
-    tiny_model.build(ARCHITECTURE, context=512, texts=corpus, seed=0, out=model, name="tiny")
+    write_model(mirror / "models/owner--tiny" / REVISION, root / "data/sciworld/gold.jsonl")
     if contained:
         link_images(root, mirror / "images")
     cluster, user = cluster_without_network, OrdinaryUser(cluster_without_network, repo, folder, "airgap")
