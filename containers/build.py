@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import generate
+
 from coevolve.assets import images
 from coevolve.errors import UserError
 
@@ -32,6 +34,9 @@ def main() -> None:
     options.bind = [str(Path(path).absolute()) for path in options.bind]
     os.chdir(ROOT)
     try:
+        if options.push:
+            images.push(options.push)
+            return
         recipes = images.load_recipes()
         for name in options.images or recipes.images:
             image = build(name, recipes, options)
@@ -49,7 +54,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--torch", help="a variant of the locked version, such as 2.13.0+cpu, that pip can find")
     parser.add_argument(
+        "--without", action="append", default=[], metavar="EXTRA", help="an extra of the recipe to leave out, as vllm"
+    )
+    parser.add_argument(
         "--bind", action="append", default=[], metavar="PATH[:INSIDE]", help="visible during the build only"
+    )
+    parser.add_argument(
+        "--push",
+        metavar="REGISTRY",
+        help=f"build none; publish those of {images.LOCK} there and write {images.PUBLISHED}",
     )
     return parser
 
@@ -58,6 +71,8 @@ def build(name: str, recipes: images.ImageRecipes, options: argparse.Namespace) 
     """Build an image from the commit HEAD; raises `UserError` if a tool or the commit is missing, or a step fails."""
     if name not in recipes.images:
         raise UserError(f"{images.RECIPES}: no image `{name}`; its images are {', '.join(recipes.images)}.")
+    for extra in {*options.without} - {extra for recipe in recipes.images.values() for extra in recipe.extras}:
+        raise UserError(f"--without {extra}: no image in {images.RECIPES} has this extra.")
     for tool in {"apptainer", options.tool}:
         if shutil.which(tool) is None:
             raise UserError(f"{tool} is not on PATH; install it: whichever tool builds an image, Apptainer runs it.")
@@ -70,11 +85,22 @@ def build(name: str, recipes: images.ImageRecipes, options: argparse.Namespace) 
     with tempfile.TemporaryDirectory() as folder:
         context = Path(folder)
         _run("sh", "-c", f"git archive {commit} | tar -x -C '{context}'")
+        if options.without:
+            _leave_out(options.without, name, recipes, context)
         if options.tool == "apptainer":
             _apptainer(name, context, built, arguments, options.bind)
         else:
             _docker(options.tool, name, context, built, arguments, options.bind)
     return images.add(name, built, commit, arguments["BASE_IMAGE"])
+
+
+def _leave_out(extras: Sequence[str], name: str, recipes: images.ImageRecipes, context: Path) -> None:
+    """Write the files of an image again without the packages of some extras."""
+    recipe = recipes.images[name]
+    kept = recipe.model_copy(update={"extras": [extra for extra in recipe.extras if extra not in extras]})
+    reduced = recipes.model_copy(update={"images": {name: kept}})
+    for path, text in generate.generated_files(reduced).items():
+        (context / path).write_text(text, encoding="utf-8")
 
 
 def _apptainer(name: str, context: Path, built: Path, arguments: Mapping[str, str], binds: Sequence[str]) -> None:

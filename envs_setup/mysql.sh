@@ -23,11 +23,13 @@ say() { echo "mysql.sh: $*" >&2; }
 # The archives this machine's own sources name for its own release, one per line.
 sites() { apt-get update --print-uris 2>/dev/null | sed -n "s|^'\(.*\)/dists/$1/InRelease' .*|\1|p"; }
 
-# apt with a state of its own under $APT, which holds nothing but a Perl that no server needs at run time.
+# apt with a state of its own under $APT, which holds nothing but a Perl that no server needs at run time. A site's copy
+# of the archive may be older than its index says it may be; its signature is checked all the same.
 private_apt() {
   apt-get -qq -o Dir::State="$APT" -o Dir::State::status="$APT/status" -o Dir::Cache="$APT" \
     -o Dir::Etc::sourcelist="$APT/sources.list" -o Dir::Etc::sourceparts=/dev/null -o Dir::Etc::preferencesparts=/dev/null \
-    -o Dir::Log="$APT" -o Debug::NoLocking=1 -o APT::Sandbox::User="$(id -un)" -o APT::Update::Error-Mode=any "$@"
+    -o Dir::Log="$APT" -o Debug::NoLocking=1 -o APT::Sandbox::User="$(id -un)" -o APT::Update::Error-Mode=any \
+    -o Acquire::Check-Valid-Until=false "$@"
 }
 
 new_apt() {

@@ -50,6 +50,7 @@ def _option(name: str, text: str) -> Argument:
 )
 def set_up(options: argparse.Namespace) -> int:
     """Describe this Slurm cluster in site.yaml, fetch what a suite needs, and print what is left to do."""
+    from coevolve.assets import images
     from coevolve.config.loading import SITE
     from coevolve.follow import doctor, site
 
@@ -61,8 +62,11 @@ def set_up(options: argparse.Namespace) -> int:
     keys = ("machine", *site.GIVEN)
     given = site.given_before() | {key: value for key in keys if (value := getattr(options, key))}
     done = [*_links(options), *(_copied_images(options.mirror) if options.mirror else ())]
-    engine = shutil.which("apptainer") or shutil.which("singularity") or options.containers == "apptainer"
-    contained = bool(engine) and options.containers != "none" and _has_images()
+    engine = images.engine() or options.containers == "apptainer"
+    wanted = bool(engine) and options.containers != "none"
+    if wanted and images.engine():
+        done += [f"the image {name}, as published" for name in images.pull(_images())]
+    contained = wanted and _has_images()
     settings = site.describe(known, given, containers=contained)
     shown = ("gpus_per_node", "most", "containers", *site.GIVEN)
     facts = {key: settings[key] for key in shown} | {"accounts": ", ".join(known.accounts)}
@@ -76,7 +80,7 @@ def set_up(options: argparse.Namespace) -> int:
     show("\n".join(["Set up:", *(f"  {line}" for line in done)]) if done else "Nothing was left to set up.")
     left = _left(setup)
     failed = bool(left)
-    if engine and not contained and options.containers != "none":
+    if wanted and not contained:
         left.append("images: none were built here; run `make images`, then `make cluster`: then jobs run in them.")
     if left:
         show("\n".join([f"Left ({min(len(left), LEFT)} of {len(left)}):", *(f"  {line}" for line in left[:LEFT])]))
@@ -126,13 +130,19 @@ def _copied_images(mirror: Path) -> Iterator[str]:
         yield f"images of {lock.parent}"
 
 
+def _images() -> set[str]:
+    """The images of all stages."""
+    from coevolve.dag.rules import STAGES
+
+    return {stage.image for stage in STAGES.values()} - {""}
+
+
 def _has_images() -> bool:
     """Whether the images of all stages are in the lock, and their files are there."""
     from coevolve.assets import images
-    from coevolve.dag.rules import STAGES
 
     try:
-        return bool(images.named({stage.image for stage in STAGES.values()} - {""}))
+        return bool(images.named(_images()))
     except UserError:
         return False
 

@@ -31,12 +31,14 @@ from coevolve.errors import UserError
 from coevolve.follow import estimates, slurm, stale
 from coevolve.follow.disk import disk as disk_of_run
 from coevolve.run import devices, required_files
+from coevolve.storage import origin
 
 LOCK = Path("requirements.lock")
 RESULTS = Path("results")
 _OTHER_MACHINE = "name another of `ls configs/machines` with `--machine`, and to Snakemake with `--config machine=`"
 _OTHER_ENGINE = "run `make cluster`, or with `--config 'sampler={engine: transformers}' 'grpo={engine: null}'`"
 _CPU_BUILD = "it is a build for CPUs: run `rm -rf .venv`, then `make cluster` on the login node or `make setup`"
+_CPU_IMAGE = "the image has a build for CPUs: build it again without `--torch` (containers/README.md)"
 #: Free space that every run needs, in GB (1e9 bytes).
 MINIMUM_GB = 1.0
 
@@ -243,7 +245,8 @@ def gpu(needed: int) -> str:
         shown = os.environ.get("CUDA_VISIBLE_DEVICES")
         hidden = "" if shown is None else f" with CUDA_VISIBLE_DEVICES={shown}"
         fix = _OTHER_MACHINE if shown is None else f"unset that variable, or {_OTHER_MACHINE}"
-        fix = _CPU_BUILD if str(torch.__version__).endswith("+cpu") else fix
+        if str(torch.__version__).endswith("+cpu"):
+            fix = _CPU_IMAGE if origin.container() else _CPU_BUILD
         raise UserError(f"torch {torch.__version__} sees {visible}{hidden}, a stage needs {needed}; {fix}.")
     return f"{visible} x {torch.cuda.get_device_name(0)}"
 
@@ -260,7 +263,7 @@ def _cuda_build() -> str:
 
 
 def _apptainer() -> str:
-    program = shutil.which("apptainer") or shutil.which("singularity")
+    program = images.engine()
     if not program:
         raise UserError("`apptainer` is not on PATH; run `module load apptainer`, or without images.")
     return program

@@ -137,7 +137,7 @@ def _sentence(check: NodeCheck, log: Path) -> str:
 def constants(reading: float) -> dict[str, float | dict[str, float]]:
     """The plan's constants with this site's seconds of reading a policy in place of the extended machine's."""
     base = read_machine(extended_files(SITE)[0]).costs
-    reading = round(reading, 3)
-    startup = {"startup_seconds": round(max(base.startup_seconds - base.reading_weights_seconds, 0) + reading, 3)}
+    reading = float(f"{reading:.3g}")  # of a tiny model a fraction of a millisecond
+    startup = {"startup_seconds": max(base.startup_seconds - base.reading_weights_seconds, 0) + reading}
     ends = {name: startup for name in ("fast", "slow") if "startup_seconds" in getattr(base, name)}
     return {**startup, "reading_weights_seconds": reading, **ends}

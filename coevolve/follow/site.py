@@ -27,7 +27,7 @@ HEADER = """\
 """
 #: Keys that a user gives, by a variable of `make cluster` in capitals.
 GIVEN = ("partition", "cpu_partition", "account", "qos", "gpu", "extra")
-#: Keys that the preflight jobs write.
+#: Keys that the preflight jobs write; a user may add constants to `costs`, as `make gpu` prints them.
 MEASURED = ("costs", "preflight")
 #: Minutes of the longest job where neither the partition nor the extended machine has a limit.
 WEEK = 7 * 24 * 60
@@ -89,10 +89,15 @@ def describe(known: Slurm, given: Mapping[str, Any], *, containers: bool) -> dic
 
 
 def write(settings: Mapping[str, Any]) -> bool:
-    """Write the site unless it has these keys already; returns whether it was written. What was measured is dropped."""
-    if {key: value for key, value in _read().items() if key not in MEASURED} == settings:
+    """Write the site unless it has these keys already; returns whether it was written.
+
+    Its `preflight` is dropped, and its `costs` unless it extends the same machine and has the same GPUs.
+    """
+    before = _read()
+    if {key: value for key, value in before.items() if key not in MEASURED} == settings:
         return False
-    _write(settings)
+    same = all(before.get(key) == settings[key] for key in ("extends", "gpu"))
+    _write({**settings, **({"costs": before["costs"]} if same and "costs" in before else {})})
     return True
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -72,8 +71,7 @@ class SnakemakeRun:
         result. Folders that are links out of the checkout are visible in a container too.
         """
         if self.machine.containers:
-            here = shutil.which("apptainer") or shutil.which("singularity")
-            if here or not self._workflow.is_main_process:
+            if images.engine() or not self._workflow.is_main_process:
                 settings.imply_deployment_method(DeploymentMethod.APPTAINER)
         elif DeploymentMethod.APPTAINER not in settings.deployment_method:
             return False

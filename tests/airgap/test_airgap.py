@@ -7,19 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from assets.hubmodel import write_model
 from assets.hubserver import LISTING, REVISION, serving
 from checkout import copy_of, environment
-
-from coevolve.config.sections import TinyArchitecture
-from coevolve.records.episodes import Trajectory
-from coevolve.stages.parts.training import texts
-from coevolve.storage import jsonl
-from coevolve.train import tiny_model
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--config", "suite=airgap"]
 #: Loopback only: the simulator's JVM talks to Python over it.
 ALONE = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-c"]
-ARCHITECTURE = TinyArchitecture(vocab_size=420, hidden_size=32, layers=1, heads=2, intermediate_size=64)
 
 
 @pytest.fixture
@@ -52,8 +46,7 @@ def coevolve(repo: Path, *arguments: str, **variables: str) -> "subprocess.Compl
 @pytest.mark.timeout(1200)
 def test_a_suite_runs_without_a_route_once_its_model_was_fetched(repo: Path, tmp_path: Path, alone: list[str]) -> None:
     published = tmp_path / "published"
-    corpus = texts(jsonl.read(repo / "data/sciworld/gold.jsonl", Trajectory)[:40])
-    tiny_model.build(ARCHITECTURE, context=512, texts=corpus, seed=0, out=published, name="tiny")
+    write_model(published, repo / "data/sciworld/gold.jsonl")
     verify = ["mirror", "verify", "--suite", "airgap"]
     assert "missing models.tiny" in coevolve(repo, *verify).stdout
 

@@ -7,8 +7,10 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from checkout import copy_of, environment
 
+from coevolve.assets import images
 from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
 from coevolve.dag.stage import files_of
@@ -71,6 +73,24 @@ def test_containers_without_images_are_a_sentence(repo):
     done = snakemake(repo, "--sdm", "apptainer", "--dry-run", suite="smoke")
     assert done.returncode != 0 and "Traceback" not in done.stderr and "Snakefile" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith("coevolve: containers/images.lock: no images were built here; run")
+
+
+def test_a_stage_on_several_nodes_is_refused_in_images_before_any_job(repo, monkeypatch):
+    """Eight processes on two nodes, as 13B may be trained."""
+    monkeypatch.chdir(repo)
+    for name in ("envs", "train", "sample"):
+        (repo / f"{name}.sif").write_text(name)
+        images.add(name, repo / f"{name}.sif", "c" * 40, "base")
+    machine = repo / "configs/machines/two_nodes.yaml"
+    sft = {"gpus": 4, "nodes": 2, "processes": 8, "cpus": 32, "memory_gb": 400, "minutes": 240}
+    machine.write_text(yaml.safe_dump({"extends": "h100.yaml", "containers": True, "stages": {"sft": sft}}))
+    done = snakemake(repo, suite="smoke", settings=["machine=two_nodes"])
+    images.LOCK.unlink()
+    sentence = (
+        "coevolve: configs/machines/two_nodes.yaml: `stages.sft.nodes` is more than 1, and images contain no srun"
+    )
+    assert done.returncode != 0 and done.stderr.splitlines()[-1].startswith(sentence), done.stderr
+    assert not (repo / "results/smoke/data").exists()
 
 
 def test_jobs_of_another_python_are_not_forked_from_this_one(repo, tmp_path):

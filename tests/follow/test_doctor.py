@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from checkout import Copy, copy_of
 
@@ -159,6 +160,15 @@ def test_a_launch_file_that_is_not_there_and_gpus_that_torch_does_not_see(repo):
     launch, gpu = doctor.machine(needs, 99, on_slurm=False)
     assert launch.status == "missing" and "configs/accelerate/nowhere.yaml" in launch.text
     assert gpu.status == "wrong" and "a stage needs 99" in gpu.text
+
+
+@pytest.mark.parametrize(("image", "remedy"), [("", "run `rm -rf .venv`"), ("/train.sif", "without `--torch`")])
+def test_a_torch_for_cpus_is_replaced_where_it_is(monkeypatch, image, remedy):
+    if not torch.__version__.endswith("+cpu"):
+        pytest.skip(f"torch {torch.__version__} is no build for CPUs")
+    monkeypatch.setenv("APPTAINER_CONTAINER", image)
+    with pytest.raises(UserError, match=remedy):
+        doctor.gpu(1)
 
 
 def test_only_the_stages_of_the_suite_count(repo):

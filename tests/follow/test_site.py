@@ -119,6 +119,11 @@ def test_a_second_call_keeps_what_was_given_and_what_was_measured(known):
     assert machine.costs.startup_seconds - base.costs.startup_seconds == 90 - base.costs.reading_weights_seconds
     assert site.write(site.describe(known, site.given_before() | {"account": "physics"}, containers=False))
     assert "preflight" not in yaml.safe_load(SITE.read_text()), "another account: the nodes are checked again"
+    site.add_measured({}, {"flops": 3.1e14})  # as a user writes what `make gpu` printed
+    assert site.write(site.describe(known, given := site.given_before() | {"account": "astro"}, containers=False))
+    assert load_machine(SITE).costs == machine.costs.model_copy(update={"flops": 3.1e14}), "the GPUs are the same"
+    assert site.write(site.describe(known, given | {"machine": "h100"}, containers=False))
+    assert load_machine(SITE).costs == load_machine("h100").costs
 
 
 def test_a_site_that_is_not_there_is_a_sentence(known):

@@ -20,15 +20,15 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Two nodes of eight fake GPUs each, for the session; all users may enter its folder."""
-    state = Path(tempfile.mkdtemp(prefix="cluster-"))
-    state.chmod(0o755)
-    done = subprocess.run([HERE / "up.sh", state], capture_output=True, text=True, check=False)
-    if done.returncode == 2:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
-    assert done.returncode == 0, done.stderr
-    yield Cluster(state)
-    subprocess.run([HERE / "down.sh", state], check=True)
-    shutil.rmtree(state)
+    yield from _cluster()
+
+
+@pytest.fixture
+def cluster_without_network() -> Iterator[Cluster]:
+    """Another such Slurm, in a network namespace with a loopback device only, and thus without a route."""
+    # Slurm finds the name of this computer only if that has another address than 127.0.0.1.
+    up = 'ip link set lo up && ip address add 192.0.2.1/32 dev lo && exec "$@"'
+    yield from _cluster("unshare", "--net", "sh", "-c", up, "sh")
 
 
 @pytest.fixture(scope="session")
@@ -73,3 +73,16 @@ def _local(repo: Path) -> Path:
     done = subprocess.run(command, cwd=repo, env=environment(repo), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
     return repo
+
+
+def _cluster(*prefix: str | Path) -> Iterator[Cluster]:
+    state = Path(tempfile.mkdtemp(prefix="cluster-"))
+    state.chmod(0o755)
+    done = subprocess.run([*prefix, HERE / "up.sh", state], capture_output=True, text=True, check=False)
+    if done.returncode == 2:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+    daemon = (state / "slurmctld.pid").read_text().strip()
+    yield Cluster(state, ("nsenter", f"--net=/proc/{daemon}/ns/net") if prefix else ())
+    subprocess.run([HERE / "down.sh", state], check=True)
+    shutil.rmtree(state)

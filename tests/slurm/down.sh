@@ -4,7 +4,7 @@ set -euo pipefail
 
 [ $# = 1 ] || { echo "down.sh: give the folder of the cluster's state: down.sh STATE." >&2; exit 2; }
 state=$1
-export SLURM_CONF=$state/slurm.conf
+export SLURM_CONF=$state/slurm.conf PATH=$state/bin:$PATH
 
 # alive DAEMON PIDFILE: whether the file's process runs and is that daemon
 alive() { [ "$(cat "/proc/$(cat "$2" 2>/dev/null)/comm" 2>/dev/null)" = "$1" ]; }

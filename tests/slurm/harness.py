@@ -25,9 +25,12 @@ PRETRAINED = f"{TARGET}/policy.json"
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Slurm of our own: its commands, and the environment in which they find it."""
+    """A Slurm of our own: its commands, the environment in which they find it, and the words before a command that
+    bring it into the network namespace of the daemons, if that is another.
+    """
 
     state: Path
+    enter: tuple[str, ...] = ()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -35,8 +38,16 @@ class Cluster:
         return {**os.environ, "SLURM_CONF": str(self.state / "slurm.conf"), "PATH": path}
 
     def ask(self, *command: str) -> str:
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True)
+        words = [*self.enter, *command]
+        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, check=True)
         return done.stdout.strip()
+
+    def packets_without_route(self) -> int:
+        """How many packets were to leave the daemons' network namespace: attempts to reach another computer."""
+        lines = self.ask("cat", "/proc/net/snmp").splitlines()
+        names, values = (line.split() for line in lines if line.startswith("Ip: "))
+        version6 = dict(line.split() for line in self.ask("cat", "/proc/net/snmp6").splitlines())
+        return int(dict(zip(names, values, strict=True))["OutNoRoutes"]) + int(version6.get("Ip6OutNoRoutes", 0))
 
     def jobs(self, state: str, shown: str = "%i") -> list[str]:
         """The jobs in a state, as squeue shows them."""

@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -10,7 +11,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from assets.hubmodel import write_model
+from assets.hubserver import REVISION
 from slurm.harness import PRETRAINED, QUICK, copied, restarts, same, until
+
+from coevolve.assets import images
+from coevolve.dag.rules import STAGES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 USER = pwd.getpwnam("nobody")
@@ -27,8 +33,8 @@ exec "$@"
 class OrdinaryUser:
     """A clone of the kit that belongs to an ordinary user, and what this user runs in it."""
 
-    def __init__(self, cluster, repo, folder):
-        self.cluster, self.repo = cluster, copied(repo, folder / "clone")
+    def __init__(self, cluster, repo, folder, suite):
+        self.cluster, self.repo, self.suite = cluster, copied(repo, folder / "clone"), suite
         for name in (
             "init --quiet",
             "add coevolve configs profiles",
@@ -46,19 +52,20 @@ class OrdinaryUser:
     def ask(self, *words, **variables):
         packages = next(path for path in sys.path if path.endswith("site-packages"))
         own = {"HOME": str(self.repo), "PYTHONPATH": f"{self.repo}:{packages}", "ACCELERATE_USE_CPU": "1"}
+        own |= {"APPTAINERENV_ACCELERATE_USE_CPU": "1"}  # in an image
         own |= {"PATH": f"{self.bin}:{self.cluster.environment['PATH']}"}
-        return subprocess.run(
-            words, cwd=self.repo, env=self.cluster.environment | own | variables, user=USER.pw_uid, group=USER.pw_gid,
-            extra_groups=[], capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        as_user = ["setpriv", f"--reuid={USER.pw_uid}", f"--regid={USER.pw_gid}", "--clear-groups"]
+        command, variables = [*self.cluster.enter, *as_user, *words], self.cluster.environment | own | variables
+        return subprocess.run(command, cwd=self.repo, env=variables, capture_output=True, text=True, check=False)
 
-    def make_cluster(self, status=0):
-        done = self.ask(self.python, "-m", "coevolve", "cluster", "--suite", "slurm", "--machine", "tests")
+    def make_cluster(self, *words, status=0):
+        site = ["--suite", self.suite, "--machine", "tests", *words]
+        done = self.ask(self.python, "-m", "coevolve", "cluster", *site)
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout
 
     def snakemake(self, *words, **variables):
-        command = [self.python, "-m", "snakemake", "--profile", "slurm", *QUICK, "--config", "suite=slurm"]
+        command = [self.python, "-m", "snakemake", "--profile", "slurm", *QUICK, "--config", f"suite={self.suite}"]
         return self.ask(*command, *words, **variables)
 
     def jobs(self):
@@ -67,13 +74,18 @@ class OrdinaryUser:
         return [tuple(line.split()[:2]) for line in lines if line.endswith(str(self.repo))]
 
     def provenances(self):
-        return [json.loads(path.read_text()) for path in (self.repo / "results/slurm").rglob("provenance.json")]
+        return [json.loads(path.read_text()) for path in (self.repo / "results" / self.suite).rglob("provenance.json")]
 
 
 @pytest.fixture
-def user(cluster, repo):
+def folder():
     with tempfile.TemporaryDirectory() as folder:  # pytest's own are their owner's alone
-        yield OrdinaryUser(cluster, repo, Path(folder))
+        yield Path(folder)
+
+
+@pytest.fixture
+def user(cluster, repo, folder):
+    return OrdinaryUser(cluster, repo, folder, "slurm")
 
 
 def test_two_commands_of_an_ordinary_user_end_with_the_tables(user):
@@ -106,6 +118,46 @@ def test_with_an_engine_and_images_every_stage_runs_in_its_own(user):
     assert done.returncode == 0, done.stdout + done.stderr
     ran = {record["stage"]: record["container"].partition("-")[0] for record in user.provenances()}
     assert ran["data"] == "envs" and ran["pretrain"] == "train"
+
+
+@pytest.mark.parametrize("contained", [False, True], ids=["environments", "images"])
+def test_with_all_in_a_mirror_folder_nothing_asks_another_computer(
+    cluster_without_network, repo, root, folder, contained
+):
+    """Both commands, in a network namespace without a route; with the images that `make images` made here, if any."""
+    for suite in ("tests/airgap/airgap.yaml", "tests/dag/nano.yaml"):
+        shutil.copy(root / suite, repo / "configs")
+    mirror = folder / "mirror"
+    write_model(mirror / "models/owner--tiny" / REVISION, root / "data/sciworld/gold.jsonl")
+    if contained:
+        link_images(root, mirror / "images")
+    cluster, user = cluster_without_network, OrdinaryUser(cluster_without_network, repo, folder, "airgap")
+    before = cluster.packets_without_route()
+    printed = user.make_cluster("--mirror", str(mirror))
+    assert f"containers: {contained}" in printed and "1 of 1 files and models in data/mirror" in printed
+    shutil.rmtree(mirror)
+    done = user.snakemake("--", "all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Co-evolving" in (user.repo / "results/airgap/paper/table1/table1.md").read_text()
+    assert cluster.packets_without_route() == before, "something was to be reached outside of this computer"
+    user.ask("bash", "-c", "echo > /dev/tcp/198.51.100.1/80")
+    assert cluster.packets_without_route() > before, "an attempt is counted"
+    records = [record for record in user.provenances() if STAGES[record["stage"]].image]
+    ran = {record["stage"]: record["container"].rpartition("-")[0] for record in records}
+    assert ran == {stage: STAGES[stage].image if contained else "" for stage in ran} and len(ran) > 5
+
+
+def link_images(root, folder):
+    """Put the images that were built in this checkout, and their lock, into a folder; skips the test without them."""
+    if not shutil.which("apptainer"):
+        pytest.skip("apptainer is not on PATH")
+    lock = root / images.LOCK
+    if not lock.exists():
+        pytest.skip(f"{images.LOCK}: no images were built here; run `make images`")
+    folder.mkdir()
+    shutil.copy(lock, folder)
+    for image in yaml.safe_load(lock.read_text())["images"].values():
+        (folder / Path(image["file"]).name).symlink_to(root / image["file"])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 #!/bin/bash
-# up.sh STATE: bring up a Slurm of two nodes with eight fake H100 each on this machine, from Debian's packages.
+# up.sh STATE: bring up a Slurm of two nodes with eight fake H100 each on this machine, from Debian's packages, or from
+# the folder COEVOLVE_SLURM that newer.sh made.
 # Needs root. All it writes, key and sockets included, lies in the folder STATE; ports are free ones of the loopback
 # device, so a second one may run beside it. Up already: nothing happens. Then: . STATE/environment
 set -euo pipefail
@@ -31,12 +32,15 @@ write_configuration() {
     -e "s#@CTLD_PORT@#$ctld#; s#@N1_PORT@#$n1#; s#@N2_PORT@#$n2#" "$here/slurm.conf.in" >"$state/slurm.conf"
   # /dev/null's twins stand for GPUs: Slurm numbers them and sets CUDA_VISIBLE_DEVICES
   for gpu in "$state"/gpu{0..7}; do [ -c "$gpu" ] || mknod "$gpu" c 1 3; done
+  [ -z "${COEVOLVE_SLURM:-}" ] || echo "PluginDir=$(echo "$COEVOLVE_SLURM"/root/usr/lib/*/slurm-wlm)" >>"$state/slurm.conf"
   echo "NodeName=n[1-2] Name=gpu Type=h100 File=$state/gpu[0-7]" >"$state/gres.conf"
 }
 
 write_environment() {
   # Snakemake's job steps take SLURM_CONF away before they call srun: this srun brings it back
   mkdir -p "$state/bin"
+  [ -z "${COEVOLVE_SLURM:-}" ] || ln -sf "$COEVOLVE_SLURM"/bin/* "$state/bin"
+  rm -f "$state/bin/srun"
   printf '#!/bin/sh\nSLURM_CONF=%q exec %q "$@"\n' "$SLURM_CONF" "$(command -v srun)" >"$state/bin/srun"
   chmod +x "$state/bin/srun"
   echo "export SLURM_CONF='$SLURM_CONF' PATH='$state/bin':\"\$PATH\"" >"$state/environment"
@@ -59,6 +63,7 @@ mkdir -p "$1"
 state=$(cd "$1" && pwd)
 [ ${#state} -lt 80 ] || refuse "$state: too long a path for sockets; choose a shorter one."
 install_packages
+PATH=${COEVOLVE_SLURM:+$COEVOLVE_SLURM/bin:}$PATH
 
 export SLURM_CONF=$state/slurm.conf
 if [ -s "$SLURM_CONF" ] && scontrol ping 2>/dev/null | grep -q "is UP"; then
