@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from coevolve import escaping
 from coevolve.arguments import positive
-from coevolve.cli.command import CLAIMS, OFFLINE, SET, SUITE, argument, command, show, suite_of
+from coevolve.cli.command import CLAIMS, JSON, OFFLINE, SET, SUITE, argument, command, show, suite_of
 from coevolve.shipped import shipped_file
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 EVALUATIONS = Path("results/evaluate_model")
 CACHE = Path(".cache")
-JSON = argument("--json", action="store_true", help="print JSON, as docs/read/file_formats.md describes it")
 
 MODEL = argument("--model", help="the model whose results are judged (default: the suite's first)")
 
@@ -190,13 +189,21 @@ def evaluate(options: argparse.Namespace) -> int:
 @command(
     argument("folder", type=Path, metavar="FOLDER", help="results, or an archive of results/evidence"),
     argument("--cache", type=Path, default=CACHE, metavar="DIR", help="what agreed before (default: %(default)s)"),
+    argument("--policy", type=Path, metavar="DIR", help="also score tokens again with the policy that sampled them"),
+    argument("--turns", type=positive, default=64, help="turns that --policy scores (default: %(default)s)"),
     JSON,
 )
 def reverify_results(options: argparse.Namespace) -> int:
     """Execute recorded actions again, and make records, pairs and products again; exit status 1: something differs."""
     from coevolve.follow.reverify import reverify
 
-    outcome = reverify(options.folder, options.cache, lambda check: None if options.json else show(check))
+    outcome = reverify(
+        options.folder,
+        options.cache,
+        lambda check: None if options.json else show(check),
+        options.policy,
+        options.turns,
+    )
     show(outcome.to_json() if options.json else outcome.summary())
     return outcome.exit_status
 
