@@ -6,11 +6,12 @@ import argparse
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from coevolve import escaping
 from coevolve.arguments import positive
 from coevolve.cli.command import CLAIMS, JSON, OFFLINE, SET, SUITE, argument, command, show, suite_of
+from coevolve.config.names import Protocol
 from coevolve.shipped import shipped_file
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ def compare_results(options: argparse.Namespace) -> int:
     from coevolve.report import comparison, evaluation_result
 
     results = evaluation_result.read_all(options.results)
+    comparison.require_one_protocol(results)
     show(json_list(comparison.comparisons(results)) if options.json else "\n".join(comparison.compare(results)))
     return 0
 
@@ -167,7 +169,9 @@ def compare_results(options: argparse.Namespace) -> int:
     argument("--label", default="", help="name in tables (default: the model's name)"),
     argument("--split", help="evaluation split (default: all)"),
     argument("--tasks", type=positive, metavar="N", help="the first N tasks of each split (default: all)"),
-    argument("--protocol", choices=["paper", "fixed"], help="default: fixed, or as --suite"),
+    argument(
+        "--protocol", choices=get_args(Protocol), help="default: fixed, or as --suite; others than paper: of WebShop"
+    ),
     argument("--examples", type=int, choices=[0, 1], help="few-shot examples (default: 0, or as --suite)"),
     argument("--context", type=positive, metavar="TOKENS", help="longest conversation (default: the model's)"),
     argument("--threads", type=positive, default=1, help="CPU threads (default: 1)"),
