@@ -10,18 +10,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from coevolve.chat.chat_template import Ids
 from coevolve.errors import UserError
 from coevolve.follow import reexecution
 from coevolve.policies.base import Conversation
 from coevolve.progress import Progress
 from coevolve.records.base import Record, is_none
-from coevolve.records.episodes import Trajectory
+from coevolve.records.episodes import Trajectory, Turn
 from coevolve.records.provenance import Provenance
 from coevolve.storage import jsonl, policy_dir, provenance
+
+if TYPE_CHECKING:
+    from coevolve.policies.context import ContextWindow
 
 
 class Rescoring(Record):
@@ -55,20 +59,29 @@ class Rescoring(Record):
 
 @dataclass(frozen=True)
 class SampledTurn:
-    """A turn of an episode, which the policy sampled in a job with this provenance."""
+    """A turn of an episode, which the policy sampled in a job with this provenance; `window`: what it read there."""
 
     record: Provenance
+    window: ContextWindow
     episode: Trajectory
     number: int
 
+    @property
+    def turn(self) -> Turn:
+        """The turn."""
+        return self.episode.turns[self.number]
 
-@dataclass(frozen=True)
-class ScoredTokens:
-    """Log-probs of a turn's tokens in nats; distances of greedy ones from the most probable; the recorded log-probs."""
+    @property
+    def greedy(self) -> bool:
+        """Whether it was sampled at temperature 0."""
+        return self.episode.sampling is not None and self.episode.sampling.temperature == 0
 
-    logps: Sequence[float]
-    gaps: Sequence[float]
-    recorded: Sequence[float]
+    def token_ids(self) -> tuple[Ids, Ids]:
+        """The token ids of the conversation before the turn, as its policy read it, and those that it sampled."""
+        conversation = Conversation("", 0, self.episode.prompt, self.episode.turns[: self.number])
+        tokens = self.turn.token_ids
+        limit = self.episode.sampling.max_new_tokens if self.episode.sampling else len(tokens)
+        return self.window.prompt_ids(conversation, limit) or (), tokens
 
 
 def rescore(folders: Sequence[Path], policy: Path, limit: int) -> Rescoring:
@@ -76,28 +89,24 @@ def rescore(folders: Sequence[Path], policy: Path, limit: int) -> Rescoring:
 
     Raises `UserError` if no episode in the folders is of the policy.
     """
-    import torch
-
-    from coevolve.policies import loading  # both are slow to import
+    from coevolve.policies.token_scores import token_scores  # imports torch
 
     sha256 = policy_dir.digest(policy)
-    played = [turn for folder in folders for turn in _turns(folder, sha256)]
+    played = [turn for folder in folders for turn in _turns(folder, policy, sha256)]
     if not played:
         raise UserError(
             f"--policy {policy}: no recorded token is of this policy (sha256 {sha256[:12]}); name the folder of "
             "the policy that played these episodes."
         )
     chosen, progress = played[:: math.ceil(len(played) / limit)], Progress("turns")
-    dtype = loading.compute_dtype(chosen[0].record.config["sampler"].get("dtype"))
-    model = loading.load_model(policy, dtype).to("cuda" if torch.cuda.is_available() else "cpu")
-    tokens = list[ScoredTokens]()
-    for done, turn in enumerate(chosen, start=1):
-        with torch.inference_mode():
-            tokens.append(_score(model, policy, turn))
+    logps, gaps, apart = list[float](), list[float](), list[float]()
+    dtype = chosen[0].record.config["sampler"].get("dtype")
+    scores = token_scores(policy, dtype, (turn.token_ids() for turn in chosen))
+    for done, (turn, scored) in enumerate(zip(chosen, scores, strict=True), start=1):
+        logps += scored.logps
+        gaps += scored.gaps if turn.greedy else []
+        apart += [abs(a - b) for a, b in zip(scored.logps, turn.turn.logps, strict=False)]
         progress.report(done, len(chosen))
-    logps = [logp for each in tokens for logp in each.logps]
-    gaps = [gap for each in tokens for gap in each.gaps]
-    apart = [abs(a - b) for each in tokens for a, b in zip(each.logps, each.recorded, strict=False)]
     return Rescoring(
         policy=policy.as_posix(),
         sha256=sha256,
@@ -112,27 +121,12 @@ def rescore(folders: Sequence[Path], policy: Path, limit: int) -> Rescoring:
     )
 
 
-def _turns(folder: Path, sha256: str) -> Iterator[SampledTurn]:
+def _turns(folder: Path, policy: Path, sha256: str) -> Iterator[SampledTurn]:
     """The sampled turns of a policy in the folder of a result, in its order."""
-    record = provenance.read(folder / provenance.NAME)
-    for episode in jsonl.read(folder / "episodes.jsonl", Trajectory):
-        if episode.policy and episode.policy.sha256 == sha256:
+    record, episodes = provenance.read(folder / provenance.NAME), jsonl.read(folder / "episodes.jsonl", Trajectory)
+    if played := [each for each in episodes if each.policy and each.policy.sha256 == sha256]:
+        _, window = reexecution.context_window(record, policy)
+        for episode in played:
             for number, turn in enumerate(episode.turns):
                 if turn.token_ids:
-                    yield SampledTurn(record, episode, number)
-
-
-def _score(model: Any, policy: Path, sampled: SampledTurn) -> ScoredTokens:
-    """The scores of a turn's tokens after its conversation, in one forward pass."""
-    import torch
-
-    episode, turn = sampled.episode, sampled.episode.turns[sampled.number]
-    assert episode.sampling, "a sampled turn has sampling parameters"
-    conversation = Conversation("", 0, episode.prompt, episode.turns[: sampled.number])
-    _, window = reexecution.context_window(sampled.record, policy)
-    prompt = window.prompt_ids(conversation, episode.sampling.max_new_tokens)
-    ids = torch.tensor([[*(prompt or ()), *turn.token_ids]], device=model.device)
-    logits = model(ids, logits_to_keep=len(turn.token_ids) + 1).logits[0, :-1].float()
-    chosen = logits.gather(1, ids[0, -len(turn.token_ids) :, None])[:, 0]
-    logps, gaps = (chosen - logits.logsumexp(-1)).tolist(), (logits.amax(-1) - chosen).tolist()
-    return ScoredTokens(logps, gaps if episode.sampling.temperature == 0 else [], turn.logps)
+                    yield SampledTurn(record, window, episode, number)

@@ -90,8 +90,8 @@ def eto_lists() -> GoalLists:
 def verl_agent_lists(goals: int) -> GoalLists:
     """The 128 of the first 500 goals that verl-agent's first validation draws, and all goals from 500 on for training.
 
-    Source: `WebshopMultiProcessEnv` of verl-agent at 2b558b0, with its script's seed 0, for validation plus 1,000. Later
-    versions shuffle the goals in each worker. Raises `UserError` for a shop with at most 500 goals.
+    Source: `WebshopMultiProcessEnv` of verl-agent at 2b558b0, with its script's seed 0, for validation plus 1,000.
+    Later versions shuffle the goals in each worker. Raises `UserError` for a shop with at most 500 goals.
     """
     if goals <= VERL_AGENT_TEST:
         raise UserError(
