@@ -160,7 +160,12 @@ def compare(results: Sequence[EvaluationResult]) -> Iterator[str]:
 
 def require_one_protocol(results: Sequence[EvaluationResult]) -> None:
     """Raises `UserError` if two results state different protocols: their numbers are no column of a table."""
-    stated = {str(name): result.label for result in results if (name := result.settings.get("protocol"))}
+    stated = {
+        str(value): result.label
+        for result in results
+        for name, value in result.settings.items()
+        if name == "protocol" and value is not None
+    }
     if len(stated) > 1:
         listed = " and ".join(f"`{escaping.line(name)}` ({label})" for name, label in stated.items())
         raise UserError(f"two protocols, {listed}, are no column of one table; compare the results of one.")
