@@ -89,12 +89,12 @@ def print_power(options: argparse.Namespace) -> int:
             hours[method] = hours.get(method, 0.0) + cost.gpu_hours / len(suite.seeds)
     suite = suite.model_copy(update={"report": looks.report_of(suite)})
     seeds = sorted({3, 5, 8, len(suite.seeds)})
-    found = power.expectations(claims.load(shipped_file(CLAIMS)), suite, noise, seeds, hours)
+    outlook = power.expectations(claims.load(shipped_file(CLAIMS)), suite, noise, seeds, hours)
     if options.json:
-        show(found.to_json())
+        show(outlook.to_json())
         return 0
-    source = f"noise of {NOISE}, intervals of {found.confidence:.2%}"
-    show(f"Suite {suite.suite}, expected, not measured: {source}.\n\n{power.text(found)}")
+    source = f"noise of {NOISE}, intervals of {outlook.confidence:.2%}"
+    show(f"Suite {suite.suite}, expected, not measured: {source}.\n\n{power.text(outlook)}")
     return 0
 
 

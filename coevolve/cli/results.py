@@ -156,7 +156,7 @@ def compare_results(options: argparse.Namespace) -> int:
     from coevolve.report import comparison, evaluation_result
 
     results = evaluation_result.read_all(options.results)
-    comparison.require_one_protocol(results)
+    comparison.require_same_protocol(results)
     show(json_list(comparison.comparisons(results)) if options.json else "\n".join(comparison.compare(results)))
     return 0
 

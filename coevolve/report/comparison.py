@@ -158,7 +158,7 @@ def compare(results: Sequence[EvaluationResult]) -> Iterator[str]:
     )
 
 
-def require_one_protocol(results: Sequence[EvaluationResult]) -> None:
+def require_same_protocol(results: Sequence[EvaluationResult]) -> None:
     """Raises `UserError` if two results state different protocols: their numbers are no column of a table."""
     stated = {
         str(value): result.label

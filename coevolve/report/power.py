@@ -211,9 +211,9 @@ def _differences(suite: Suite, noise: Noise) -> Iterator[DifferencePower]:
         )
 
 
-def text(found: Expectations) -> str:
+def text(outlook: Expectations) -> str:
     """The expectations as tables in Markdown."""
-    pairs, hours = math.comb(found.methods, 2), found.gpu_hours
+    pairs, hours = math.comb(outlook.methods, 2), outlook.gpu_hours
     head = ["environment", "tasks", "seeds", "+- points", f"seeds to see {HALF_WIDTH:g} points in {POWER:.0%}"]
     rows = [
         (
@@ -223,18 +223,18 @@ def text(found: Expectations) -> str:
             "not known" if each.half_width is None else f"{each.half_width:.1f}",
             each.seeds_needed or "none",
         )
-        for each in found.differences
+        for each in outlook.differences
     ]
-    title = f"{pairs} differences of {found.methods} methods"
+    title = f"{pairs} differences of {outlook.methods} methods"
     title += f", {readable(hours)} GPU-hours a seed" if hours else ""
-    return f"{claims_text(found)}\n\n{title}:\n\n{tabulate(rows, head, 'github')}"
+    return f"{claims_text(outlook)}\n\n{title}:\n\n{tabulate(rows, head, 'github')}"
 
 
-def claims_text(found: Expectations) -> str:
+def claims_text(outlook: Expectations) -> str:
     """The claims as a table in Markdown, and those that are not in it."""
-    parts = [_claims_table(found.claims)] if found.claims else []
-    parts += [f"Out of reach ({len(names)}), {why}: {', '.join(names)}." for why, names in found.out_of_reach.items()]
-    if unknown := found.no_distance:
+    parts = [_claims_table(outlook.claims)] if outlook.claims else []
+    parts += [f"Out of reach ({len(names)}), {why}: {', '.join(names)}." for why, names in outlook.out_of_reach.items()]
+    if unknown := outlook.no_distance:
         parts.append(f"No distance is printed ({len(unknown)}): {', '.join(unknown)}.")
     return "\n\n".join(parts)
 

@@ -54,9 +54,9 @@ def test_results_of_two_protocols_are_no_column():
     a, b, unstated = (result(name, split([0.5, 1.0]), **({"protocol": p} if p else {})) for name, p in (
         ("mine", "eto"), ("theirs", "verl_agent"), ("unstated", None)
     ))  # fmt: skip
-    comparison.require_one_protocol([a, a, unstated])
+    comparison.require_same_protocol([a, a, unstated])
     with pytest.raises(UserError, match=r"two protocols, `eto` \(mine\) and `verl_agent` \(theirs\), are no column"):
-        comparison.require_one_protocol([a, unstated, b])
+        comparison.require_same_protocol([a, unstated, b])
 
 
 def test_results_without_tasks_are_not_paired():
