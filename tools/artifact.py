@@ -197,7 +197,9 @@ def blocks(claims: paper.Claims) -> dict[str, str]:
         "runs": _table(
             "run, command and the command that judges, jobs, time, GPU-hours, disk that stays", _runs(numbers)
         ),
-        "power": power.table(claims, load_suite("paper"), power.load_noise(noise.FILE), POWERED, {}),
+        "power": power.claims_text(
+            power.expectations(claims, load_suite("paper"), power.load_noise(noise.FILE), POWERED, {})
+        ),
         "claims": _table("claim, the paper, expected, run, verdict", judged),
         "verdicts": _summaries(),
     }

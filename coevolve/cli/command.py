@@ -39,6 +39,7 @@ SET = argument("--set", action="append", default=[], metavar="KEY.SUBKEY=VALUE",
 SUITE_NAME = "a name, such as smoke for configs/suites/smoke.yaml, or a path"
 SUITE = (argument("--suite", required=True, help=SUITE_NAME), SET)
 OPTIONAL_SUITE = (argument("--suite", help=SUITE_NAME), SET)
+JSON = argument("--json", action="store_true", help="print JSON, as docs/read/file_formats.md describes it")
 _MACHINE_NAME = "a name, such as h100 for configs/machines/h100.yaml, or a path"
 MACHINE = argument("--machine", required=True, help=_MACHINE_NAME)
 OPTIONAL_MACHINE = argument("--machine", help=_MACHINE_NAME)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from coevolve.cli.command import (
     CLAIMS,
+    JSON,
     MACHINE,
     OPTIONAL_MACHINE,
     OPTIONAL_SUITE,
@@ -70,7 +71,7 @@ def print_plan(options: argparse.Namespace) -> int:
     return 0
 
 
-@command(*SUITE, OPTIONAL_MACHINE)
+@command(*SUITE, OPTIONAL_MACHINE, JSON)
 def print_power(options: argparse.Namespace) -> int:
     """Print what a run can decide with its tasks and seeds, and what it would take to decide the rest."""
     from coevolve.dag.machine import load_machine
@@ -86,11 +87,14 @@ def print_power(options: argparse.Namespace) -> int:
         machine = load_machine(options.machine)
         for _, method, cost in estimates.jobs(Plan(suite, shards=machine.shards), machine):
             hours[method] = hours.get(method, 0.0) + cost.gpu_hours / len(suite.seeds)
-    report = looks.report_of(suite)
-    suite = suite.model_copy(update={"report": report})
-    show(f"Suite {suite.suite}, expected, not measured: noise of {NOISE}, intervals of {report.confidence:.2%}.\n")
-    show(power.table(claims.load(shipped_file(CLAIMS)), suite, noise, sorted({3, 5, 8, len(suite.seeds)}), hours))
-    show(f"\n{power.differences(suite, noise, sum(hours.values()))}")
+    suite = suite.model_copy(update={"report": looks.report_of(suite)})
+    seeds = sorted({3, 5, 8, len(suite.seeds)})
+    outlook = power.expectations(claims.load(shipped_file(CLAIMS)), suite, noise, seeds, hours)
+    if options.json:
+        show(outlook.to_json())
+        return 0
+    source = f"noise of {NOISE}, intervals of {outlook.confidence:.2%}"
+    show(f"Suite {suite.suite}, expected, not measured: {source}.\n\n{power.text(outlook)}")
     return 0
 
 

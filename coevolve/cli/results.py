@@ -6,11 +6,12 @@ import argparse
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from coevolve import escaping
 from coevolve.arguments import positive
-from coevolve.cli.command import CLAIMS, OFFLINE, SET, SUITE, argument, command, show, suite_of
+from coevolve.cli.command import CLAIMS, JSON, OFFLINE, SET, SUITE, argument, command, show, suite_of
+from coevolve.config.names import Protocol
 from coevolve.shipped import shipped_file
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 EVALUATIONS = Path("results/evaluate_model")
 CACHE = Path(".cache")
-JSON = argument("--json", action="store_true", help="print JSON, as docs/read/file_formats.md describes it")
 
 MODEL = argument("--model", help="the model whose results are judged (default: the suite's first)")
 
@@ -156,6 +156,7 @@ def compare_results(options: argparse.Namespace) -> int:
     from coevolve.report import comparison, evaluation_result
 
     results = evaluation_result.read_all(options.results)
+    comparison.require_same_protocol(results)
     show(json_list(comparison.comparisons(results)) if options.json else "\n".join(comparison.compare(results)))
     return 0
 
@@ -168,7 +169,9 @@ def compare_results(options: argparse.Namespace) -> int:
     argument("--label", default="", help="name in tables (default: the model's name)"),
     argument("--split", help="evaluation split (default: all)"),
     argument("--tasks", type=positive, metavar="N", help="the first N tasks of each split (default: all)"),
-    argument("--protocol", choices=["paper", "fixed"], help="default: fixed, or as --suite"),
+    argument(
+        "--protocol", choices=get_args(Protocol), help="default: fixed, or as --suite; others than paper: of WebShop"
+    ),
     argument("--examples", type=int, choices=[0, 1], help="few-shot examples (default: 0, or as --suite)"),
     argument("--context", type=positive, metavar="TOKENS", help="longest conversation (default: the model's)"),
     argument("--threads", type=positive, default=1, help="CPU threads (default: 1)"),
@@ -190,13 +193,21 @@ def evaluate(options: argparse.Namespace) -> int:
 @command(
     argument("folder", type=Path, metavar="FOLDER", help="results, or an archive of results/evidence"),
     argument("--cache", type=Path, default=CACHE, metavar="DIR", help="what agreed before (default: %(default)s)"),
+    argument("--policy", type=Path, metavar="DIR", help="also score tokens again with the policy that sampled them"),
+    argument("--turns", type=positive, default=64, help="turns that --policy scores (default: %(default)s)"),
     JSON,
 )
 def reverify_results(options: argparse.Namespace) -> int:
     """Execute recorded actions again, and make records, pairs and products again; exit status 1: something differs."""
     from coevolve.follow.reverify import reverify
 
-    outcome = reverify(options.folder, options.cache, lambda check: None if options.json else show(check))
+    outcome = reverify(
+        options.folder,
+        options.cache,
+        lambda check: None if options.json else show(check),
+        options.policy,
+        options.turns,
+    )
     show(outcome.to_json() if options.json else outcome.summary())
     return outcome.exit_status
 

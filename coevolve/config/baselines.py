@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -10,6 +11,8 @@ from coevolve.config.sections import Optimiser, Positive, Rate, Strict, UnitInte
 
 #: choice: two of WebShop's 200 episodes; in a small evaluation, none.
 MAX_ENV_ERRORS = 0.01
+#: HPL's number of groups where it divides by number (as summaries of its paper print it).
+GROUPS = 3
 ImportanceSampling = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] | None
 
 
@@ -49,13 +52,17 @@ class StepsConfig(Strict):
     """Step pairs of IPR: at branch points of an expert trajectory, the agent's step against the expert's.
 
     A step's value is the mean reward of `samples` continuations at `temperature`. A step is preferred if its value is
-    higher by more than `margin`. `every`: 1 compares at every expert step, 2 at every second.
+    higher by more than `margin`. `every`: 1 compares at every expert step, 2 at every second. HPL also compares the
+    turns of each of the `groups` of about equal length that a trajectory is divided into; with `curriculum` short ones
+    of very different values are trained on first. Both are left out of digests if they are the defaults.
     """
 
     samples: Positive
     temperature: Rate
     margin: Annotated[float, Field(ge=0.0, lt=1.0)]
     every: Positive
+    groups: Positive = Field(default=GROUPS, exclude_if=lambda number: number == GROUPS)
+    curriculum: bool = Field(default=False, exclude_if=operator.not_)
 
 
 class PpoConfig(Strict):

@@ -3,7 +3,8 @@
 from enum import StrEnum
 from typing import Literal
 
-Protocol = Literal["paper", "fixed"]
+#: The kit's two protocols, of any environment, and named ones of WebShop (docs/environments/webshop_protocols.md).
+Protocol = Literal["paper", "fixed", "eto", "verl_agent", "webshop"]
 #: What happens to a prompt beyond the context: the episode ends, or the prompt is cut from the left.
 LongPrompt = Literal["end", "cut_left"]
 #: Which `Action:` of a text is executed (:func:`coevolve.chat.prompts.stated`).
@@ -14,7 +15,7 @@ ComputeDtype = Literal["float32", "bfloat16"] | None
 SignalKind = Literal["forgetting", "boundary", "rare"]
 #: Where a round's exploration starts: at signals, at random training tasks, or nowhere (the first tasks stay).
 Exploration = Literal["signals", "random", "none"]
-#: How an agent is trained: on pairs, on its own successes (RFT), on pairs of steps (IPR), by PPO, by GRPO, or on a
+#: How an agent is trained: on pairs, on its own successes (RFT), on pairs of steps (IPR, HPL), by PPO, by GRPO, or on a
 #: growing pool of synthetic tasks, by rounds of GRPO or on pairs.
 Learns = Literal["preference", "selected", "steps", "ppo", "grpo", "task_pool", "pool_preference"]
 #: Sections that an agent of a recipe may override: those of its own exploration, pairs and training.
@@ -32,3 +33,8 @@ class PairKind(StrEnum):
     EXPERT_FAILURE = "expert_failure"  # eq. 8 (ii)
     FAILURE_FAILURE = "failure_failure"  # eq. 6 and eq. 8 (iii)
     EXPERT_STEP = "expert_step"  # IPR: two trajectories from the same branch point on
+    EXPERT_GROUP = "expert_group"  # HPL: two groups of actions from the same branch point on
+
+
+#: The kinds whose sides begin in the middle of a trajectory.
+STEP_KINDS = (PairKind.EXPERT_STEP, PairKind.EXPERT_GROUP)

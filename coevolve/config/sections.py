@@ -375,9 +375,11 @@ class Recipe(Strict):
             raise ValueError(f"`steps_like` requires a method that is trained on pairs, not `learns: {self.learns}`")
         if self.first_pool and not has_pool(self):
             raise ValueError(f"`first_pool` requires a method with a pool of tasks, not `learns: {self.learns}`")
-        with_steps = {name for name, agent in self.agents.items() if names.PairKind.EXPERT_STEP in agent.trains_on}
+        kinds = {*names.STEP_KINDS}
+        with_steps = {name for name, agent in self.agents.items() if kinds & agent.trains_on.keys()}
         if with_steps != ({"target"} if self.learns == "steps" else set()):
-            raise ValueError("`learns: steps` requires `agents.target.trains_on.expert_step`, and the reverse")
+            listed = " or ".join(f"`{kind}`" for kind in names.STEP_KINDS)
+            raise ValueError(f"`learns: steps` requires {listed} in `agents.target.trains_on`, and the reverse")
         if with_steps and failure:
             raise ValueError("`learns: steps` has no failure agent; remove `agents.failure`")
         return self

@@ -26,6 +26,8 @@ Name = Annotated[str, Field(pattern=r"^\w+$")]
 DottedName = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
 #: Folders of a suite's results that are not a model's.
 FOLDERS = ("ablations", "data", "gold", "logs", "paper", "prepared", "task_growth")
+#: The protocols of every environment. Another one has a file of settings in configs/envs.
+GENERAL_PROTOCOLS = ("paper", "fixed")
 #: Folders of `results/` that are not a suite's.
 COMMITTED = ("evidence", "reference")
 
@@ -95,6 +97,12 @@ class Suite(Strict):
             raise ValueError(f"iterations: this suite has no environment `{unknown[0]}`{hint}")
         if self.protocol not in self.protocols:
             raise ValueError(f"protocols: `{self.protocol}` is missing")
+        for name, env in self.envs.items():
+            if self.protocol != env.protocol and (env.protocol or self.protocol not in GENERAL_PROTOCOLS):
+                allowed = (
+                    f"`{env.protocol}` alone" if env.protocol else f"the protocols {' and '.join(GENERAL_PROTOCOLS)}"
+                )
+                raise ValueError(f"protocol: the settings of `envs.{name}` are for {allowed}; see configs/envs")
         if self.suite in COMMITTED:
             raise ValueError(f"suite: `results/{self.suite}` has committed results; give the suite another name")
         if taken := sorted(self.models.keys() & FOLDERS):

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from coevolve.chat.prompts import without_surrogates
 from coevolve.config.environments import EnvSection
@@ -33,6 +33,10 @@ from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.provenance import Provenance
 from coevolve.stages.shard import part
 from coevolve.storage import files, folders, jsonl, policy_dir, provenance
+
+if TYPE_CHECKING:
+    from coevolve.chat.chat_template import Renderer
+    from coevolve.policies.context import ContextWindow
 
 #: Finds an input of a job by its path in the provenance; None if no file of its sha256 is here.
 Locate = Callable[[str], Path | None]
@@ -178,13 +182,7 @@ def _of_policy(episodes: Sequence[Trajectory], policy: Path | None) -> Iterator[
 
 def _of_tokens(episodes: Sequence[Trajectory], record: Provenance, policy: Path) -> Iterator[Compared]:
     """The texts of the token ids, and whether the context was full when it ended an episode."""
-    from coevolve.chat.chat_template import Renderer
-    from coevolve.policies.context import ContextWindow
-    from coevolve.policies.loading import load_tokenizer  # imports torch
-
-    renderer = Renderer(load_tokenizer(policy))
-    (model,) = record.config["models"].values()
-    window = ContextWindow(renderer, model["context"], record.config["protocols"][record.protocol]["long_prompt"])
+    renderer, window = context_window(record, policy)
     for each in episodes:
         name = _name(each)
         for number, turn in enumerate(each.turns):
@@ -193,6 +191,18 @@ def _of_tokens(episodes: Sequence[Trajectory], record: Provenance, policy: Path)
         if each.stop is StopReason.CONTEXT and each.sampling:
             ids = window.prompt_ids(Conversation(name, 0, each.prompt, each.turns), each.sampling.max_new_tokens)
             yield name, len(each.turns), "full context", True, ids is None
+
+
+def context_window(record: Provenance, policy: Path) -> tuple[Renderer, ContextWindow]:
+    """The token ids of a policy's conversations, and what of them it read in a job."""
+    from coevolve.chat.chat_template import Renderer
+    from coevolve.policies.context import ContextWindow
+    from coevolve.policies.loading import load_tokenizer  # imports torch
+
+    renderer = Renderer(load_tokenizer(policy))
+    (model,) = record.config["models"].values()
+    long_prompt = record.config["protocols"][record.protocol]["long_prompt"]
+    return renderer, ContextWindow(renderer, model["context"], long_prompt)
 
 
 def quirks(record: Provenance) -> Quirks:

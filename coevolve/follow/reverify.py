@@ -21,8 +21,9 @@ from coevolve.dag.rules import STAGES
 from coevolve.envs.base import EnvError
 from coevolve.errors import UserError, brief
 from coevolve.export import suite_evidence, suite_export
-from coevolve.follow import reexecution, remaking
+from coevolve.follow import reexecution, remaking, rescoring
 from coevolve.follow.reexecution import Environments, FileDifference
+from coevolve.follow.rescoring import Rescoring
 from coevolve.records.base import Record, is_none
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
@@ -56,10 +57,12 @@ class FileCheck(Record):
 class Reverification(Record):
     """The outcome for a folder: its files that were executed or made again, and each other file that differs.
 
-    `hashed` counts the others, whose sha256 is that of their provenance. `seconds` is wall time.
+    `hashed` counts the others, whose sha256 is that of their provenance. `seconds` is wall time. `rescored`: the scores
+    that the given policy has for its tokens, which change no status.
     """
 
     folder: str
+    rescored: Rescoring | None = Field(default=None, exclude_if=is_none)
     files: tuple[FileCheck, ...]
     hashed: int
     seconds: float
@@ -81,7 +84,7 @@ class Reverification(Record):
             f"{same} files are as they were made, {differs} differ, {unchecked} could not be checked; {self.hashed} "
             f"others have the sha256 of their provenance. {episodes:,} episodes with {turns:,} turns were executed in "
             f"{self.seconds:.0f} s. Not checked: {context:,} ends by a full context, and {failed:,} episodes that an "
-            "error of the environment ended."
+            f"error of the environment ended.{f' {self.rescored}' if self.rescored else ''}"
         )
 
 
@@ -93,15 +96,21 @@ class Agreed(Record):
     hashed: int
 
 
-def reverify(path: Path, cache: Path, show: Callable[[FileCheck], None]) -> Reverification:
+def reverify(
+    path: Path, cache: Path, show: Callable[[FileCheck], None], policy: Path | None = None, turns: int = 1
+) -> Reverification:
     """Check a folder of results, or an archive of them; calls `show` with the outcome of each file.
 
-    Results that agreed before are read from a journal in `cache`. Raises `UserError` if there is no result.
+    Results that agreed before are read from a journal in `cache`. Up to `turns` turns of a `policy` are scored with it.
+    Raises `UserError` if there is no result, or none of the policy.
     """
-    began, checks, hashed = time.monotonic(), list[FileCheck](), 0
+    checks, hashed = list[FileCheck](), 0
     with contextlib.ExitStack() as stack:
         home = _opened(path, stack)
         results = _results(home, path)
+        played = [each for each in results if (each / EPISODES).exists()]
+        rescored = rescoring.rescore(played, policy, turns) if policy else None
+        began = time.monotonic()
         for file in sorted(home.rglob(EPISODES)):
             if file.parent not in results and not _is_hidden(file.relative_to(home)):
                 name = file.relative_to(home).as_posix()
@@ -121,7 +130,9 @@ def reverify(path: Path, cache: Path, show: Callable[[FileCheck], None]) -> Reve
             for check in outcome.checks:
                 show(check)
     seconds = round(time.monotonic() - began, 1)
-    return Reverification(folder=path.as_posix(), files=tuple(checks), hashed=hashed, seconds=seconds)
+    return Reverification(
+        folder=path.as_posix(), files=tuple(checks), hashed=hashed, seconds=seconds, rescored=rescored
+    )
 
 
 @dataclass(frozen=True)

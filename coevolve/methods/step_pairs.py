@@ -6,12 +6,19 @@ continuations is the Monte Carlo estimate of the *step value*. If the side with 
 step value, by more than a margin, what the two did from there on is a pair, and the turns before are its prompt. Whole
 trajectories are paired as well, as in any method (`coevolve.methods.pairing`).
 
+HPL (Gao et al. 2026, arXiv 2510.03253) also divides an expert trajectory into groups of turns. The agent plays from the
+beginning of a group; its turns of the same number are the other side, and values are estimated after both.
+
 Re-implemented without upstream's code (`construct_preference_monte_carlo_*.py`); docs/read/decisions.md has the
 differences from it.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from pydantic import Field
 
 from coevolve.config.baselines import StepsConfig
 from coevolve.config.names import PairKind
@@ -28,15 +35,27 @@ Player = Callable[[Sequence[Task], Sequence[Sequence[Turn]]], Sequence[Trajector
 
 @dataclass(frozen=True)
 class BranchPoint:
-    """The state of an expert trajectory after its first `turn` turns."""
+    """The state of an expert trajectory after its first `turn` turns; the next `length` turns are compared."""
 
     expert: Trajectory
     turn: int
+    kind: PairKind = PairKind.EXPERT_STEP
+    length: int = 1
 
     @property
     def prefix(self) -> tuple[Turn, ...]:
         """The turns before the branch point."""
         return self.expert.turns[: self.turn]
+
+    @property
+    def end(self) -> int:
+        """The number of turns up to the end of those compared."""
+        return self.turn + self.length
+
+    @property
+    def is_group(self) -> bool:
+        """Whether a group of turns is compared, and what follows it is in no pair."""
+        return self.kind is PairKind.EXPERT_GROUP
 
 
 @dataclass(frozen=True)
@@ -48,10 +67,14 @@ class Divergence:
 
 
 class StepValues(Record):
-    """Mean rewards of continuations after the step at turn `turn`; None if the environment failed in all of them."""
+    """Mean rewards of continuations after the step at turn `turn`; None if the environment failed in all of them.
+
+    `length`: the number of turns in a group, left out of a step's.
+    """
 
     task_id: str
     turn: int
+    length: int = Field(default=1, exclude_if=lambda length: length == 1)
     expert_id: str
     explored_id: str
     expert: Reward | None
@@ -77,22 +100,20 @@ def pair_steps(
     experts: Sequence[Trajectory],
     explore: Player,
     resume: Player,
+    kind: PairKind = PairKind.EXPERT_STEP,
 ) -> StepPairing:
-    """Pairs of steps along the first expert trajectory of each task, ordered by task and turn.
+    """Pairs of steps (or of groups) along the first expert trajectory of each task, ordered by task and turn.
 
     `explore` plays with the agent, `resume` with the scorer. Every branch point, and every task without an expert,
     becomes a pair or a drop (asserted by `KindCount`).
     """
     expert_of = {expert.task.task_id: expert for expert in reversed(experts)}  # the first of a task wins
     task_ids = list(dict.fromkeys(task.task_id for task in tasks))
-    without_expert = [_drop(task_id, DropReason.MISSING_EXPERT) for task_id in task_ids if task_id not in expert_of]
-    points = [
-        BranchPoint(expert_of[task_id], turn)
-        for task_id in task_ids
-        if task_id in expert_of
-        # Not from turn 0: episodes from there are whole trajectories.
-        for turn in range(settings.every, len(expert_of[task_id].turns), settings.every)
+    without_expert = [
+        _drop(kind, task_id, DropReason.MISSING_EXPERT) for task_id in task_ids if task_id not in expert_of
     ]
+    followed = [expert_of[task_id] for task_id in task_ids if task_id in expert_of]
+    points = [point for expert in followed for point in branch_points(expert, settings, kind)]
     explored = explore([point.expert.task for point in points], [point.prefix for point in points])
     compared = [compare(point, episode, rules) for point, episode in zip(points, explored, strict=True)]
     divergences = [outcome for outcome in compared if isinstance(outcome, Divergence)]
@@ -100,30 +121,62 @@ def pair_steps(
     outcomes = [build(*both, settings.margin, rules, weights) for both in zip(divergences, values, strict=True)]
     built = [outcome for outcome in outcomes if isinstance(outcome, BuiltPair)]
     drops = [*without_expert, *(outcome for outcome in (*compared, *outcomes) if isinstance(outcome, Drop))]
+    pairs = [outcome.pair for outcome in built]
     return StepPairing(
-        pairs=tuple(outcome.pair for outcome in built),
+        pairs=tuple(with_phases(pairs) if settings.curriculum and kind is PairKind.EXPERT_GROUP else pairs),
         drops=tuple(drops),
-        count=kind_count(PairKind.EXPERT_STEP, len(without_expert) + len(points), built, drops),
+        count=kind_count(kind, len(without_expert) + len(points), built, drops),
         explored=tuple(explored),
         step_values=tuple(values),
     )
 
 
+def branch_points(expert: Trajectory, settings: StepsConfig, kind: PairKind) -> list[BranchPoint]:
+    """The branch points of an expert trajectory: at its steps, or at the beginnings of its groups."""
+    turns = len(expert.turns)
+    if kind is PairKind.EXPERT_STEP:
+        # Not from turn 0: episodes from there are whole trajectories.
+        return [BranchPoint(expert, turn) for turn in range(settings.every, turns, settings.every)]
+    bounds = [turns * number // settings.groups for number in range(settings.groups + 1)]
+    return [BranchPoint(expert, begin, kind, end - begin) for begin, end in pairwise(bounds) if begin < end]
+
+
+def with_phases(pairs: Sequence[PreferencePair]) -> list[PreferencePair]:
+    """Pairs of groups with their phase of HPL's curriculum, 1 to 3.
+
+    Thirds of the pairs, by turns and by difference of values, divide them into nine classes: the first phase has the
+    shortest with the largest difference, the second also the two classes beside it, the third all.
+    """
+    lengths = _thirds([len(pair.chosen_token_ids) for pair in pairs])
+    difficulties = _thirds([pair.rejected_reward - pair.chosen_reward for pair in pairs])
+    return [
+        pair.model_copy(update={"phase": min(3, 1 + length + difficulty)})
+        for pair, length, difficulty in zip(pairs, lengths, difficulties, strict=True)
+    ]
+
+
+def _thirds(values: Sequence[float]) -> list[int]:
+    """For each value 0, 1 or 2: in which third of the values it is."""
+    return np.searchsorted(np.quantile(values, [1 / 3, 2 / 3]), values).tolist() if values else []
+
+
 def compare(point: BranchPoint, explored: Trajectory, rules: PairingConfig) -> Divergence | Drop:
     """The divergence of the episode `explored` from `point`, or the first reason against a pair."""
-    expert, turn = point.expert, point.turn
+    expert, turn, end = point.expert, point.turn, point.end
     observations = [[t.observation for t in trajectory.turns[:turn]] for trajectory in (explored, expert)]
     acted = len(explored.turns) > turn
     reasons = {
         DropReason.ENV_ERROR: explored.stop is StopReason.ENV_ERROR,
         DropReason.REPLAY_DIFFERS: explored.prompt != expert.prompt or observations[0] != observations[1],
         DropReason.EMPTY: not acted,
-        DropReason.IDENTICAL: acted and explored.turns[turn].action == expert.turns[turn].action,
-        DropReason.TIE: explored.reward == expert.reward,
-        DropReason.EXPERT_BEATEN: explored.reward > expert.reward and rules.expert_beaten == "drop",
+        DropReason.IDENTICAL: acted and _actions(explored, turn, end) == _actions(expert, turn, end),
+        DropReason.TIE: not point.is_group and explored.reward == expert.reward,
+        DropReason.EXPERT_BEATEN: not point.is_group
+        and explored.reward > expert.reward
+        and rules.expert_beaten == "drop",
     }
     if reason := first_reason(reasons):
-        return _drop(expert.task.task_id, reason, (expert.digest(), explored.digest()), f"turn {turn}")
+        return _drop(point.kind, expert.task.task_id, reason, (expert.digest(), explored.digest()), f"turn {turn}")
     return Divergence(point, explored)
 
 
@@ -131,21 +184,24 @@ def build(
     divergence: Divergence, values: StepValues, margin: float, rules: PairingConfig, weights: PairWeights
 ) -> BuiltPair | Drop:
     """The pair of a divergence; a drop if the better outcome's step is not better by more than `margin`."""
-    swapped = divergence.explored.reward > divergence.point.expert.reward
+    point = divergence.point
+    swapped = not point.is_group and divergence.explored.reward > point.expert.reward
     ids, turn = (values.expert_id, values.explored_id), f"turn {values.turn}"
     if values.expert is None or values.explored is None:
-        return _drop(values.task_id, DropReason.ENV_ERROR, ids, turn)
+        return _drop(point.kind, values.task_id, DropReason.ENV_ERROR, ids, turn)
     better, worse = (values.explored, values.expert) if swapped else (values.expert, values.explored)
     if better - worse <= margin:
         detail = f"{turn}: step value {values.expert:.3f} of the expert, {values.explored:.3f} of the agent"
-        return _drop(values.task_id, DropReason.MARGIN, ids, detail)
-    return _step_pair(divergence, swapped, rules, weights)
+        return _drop(point.kind, values.task_id, DropReason.MARGIN, ids, detail)
+    return (
+        _group_pair(divergence, values, weights) if point.is_group else _step_pair(divergence, swapped, rules, weights)
+    )
 
 
 def _estimate(divergences: Sequence[Divergence], samples: int, resume: Player) -> list[StepValues]:
     """The step values of each divergence; a step that ended its episode has the episode's reward as its value."""
     sides = [
-        (side, divergence.point.turn + 1)
+        (side, divergence.point.end)
         for divergence in divergences
         for side in (divergence.point.expert, divergence.explored)
     ]
@@ -157,6 +213,7 @@ def _estimate(divergences: Sequence[Divergence], samples: int, resume: Player) -
         StepValues(
             task_id=divergence.explored.task.task_id,
             turn=divergence.point.turn,
+            length=divergence.point.length,
             expert_id=divergence.point.expert.digest(),
             explored_id=divergence.explored.digest(),
             expert=expert,
@@ -185,5 +242,23 @@ def _step_pair(divergence: Divergence, swapped: bool, rules: PairingConfig, weig
     return BuiltPair(preference_pair(PairKind.EXPERT_STEP, better, worse, weights), swapped, cut)
 
 
-def _drop(task_id: str, reason: DropReason, ids: tuple[str, ...] = (), detail: str = "") -> Drop:
-    return Drop(task_id=task_id, kind=PairKind.EXPERT_STEP, reason=reason, ids=ids, detail=detail)
+def _group_pair(divergence: Divergence, values: StepValues, weights: PairWeights) -> BuiltPair:
+    """The turns of both groups, with their values as rewards; ids are those of whole episodes."""
+    point = divergence.point
+    prompt = (*point.expert.prompt, *turn_messages(point.prefix))
+    chosen, rejected = (
+        PairSide(
+            side.digest(),
+            side.model_copy(update={"prompt": prompt, "turns": side.turns[point.turn : point.end], "reward": value}),
+        )
+        for side, value in ((point.expert, values.expert), (divergence.explored, values.explored))
+    )
+    return BuiltPair(preference_pair(point.kind, chosen, rejected, weights), swapped=False, cut=False)
+
+
+def _actions(episode: Trajectory, begin: int, end: int) -> list[str | None]:
+    return [turn.action for turn in episode.turns[begin:end]]
+
+
+def _drop(kind: PairKind, task_id: str, reason: DropReason, ids: tuple[str, ...] = (), detail: str = "") -> Drop:
+    return Drop(task_id=task_id, kind=kind, reason=reason, ids=ids, detail=detail)

@@ -15,6 +15,7 @@ class PreferencePair(Record):
 
     `*_token_ids` hold the sampled ids of each assistant turn, in order; empty for a turn that was not sampled (an
     expert's), which is tokenised when the pair is rendered. `lambda_dpo` and `lambda_sft` are the weights of eq. 9.
+    `phase`: from which phase of a curriculum on the pair is trained on; left out if it is the first.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -31,6 +32,7 @@ class PreferencePair(Record):
     rejected_reward: Reward
     lambda_dpo: float
     lambda_sft: float
+    phase: int = Field(default=1, exclude_if=lambda phase: phase == 1)
 
 
 class KindCount(Record):

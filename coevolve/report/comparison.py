@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from tabulate import tabulate
 
 from coevolve import escaping
+from coevolve.errors import UserError
 from coevolve.records.base import Record
 from coevolve.records.episodes import Scalar
 from coevolve.report import evaluation_result, stats
@@ -155,6 +156,19 @@ def compare(results: Sequence[EvaluationResult]) -> Iterator[str]:
         "\nIntervals are over tasks, at 95 %. Each result is of one set of weights: another training of the same "
         "method may differ by more."
     )
+
+
+def require_same_protocol(results: Sequence[EvaluationResult]) -> None:
+    """Raises `UserError` if two results state different protocols: their numbers are no column of a table."""
+    stated = {
+        str(value): result.label
+        for result in results
+        for name, value in result.settings.items()
+        if name == "protocol" and value is not None
+    }
+    if len(stated) > 1:
+        listed = " and ".join(f"`{escaping.line(name)}` ({label})" for name, label in stated.items())
+        raise UserError(f"two protocols, {listed}, are no column of one table; compare the results of one.")
 
 
 def setting_pairs(a: EvaluationResult, b: EvaluationResult, split: str) -> list[SettingPair]:

@@ -33,7 +33,7 @@ SETTINGS = {
     "environment": "kind of the environment, such as webshop",
     "implementation": "name and version of the implementation",
     "products": "size of WebShop's catalogue",
-    "protocol": "the kit's protocol",
+    "protocol": "the protocol, such as eto (docs/environments/webshop_protocols.md)",
     "task_list": "digest of the task ids",
     "step_limit": "largest number of turns",
     "metric": "how an episode is scored",

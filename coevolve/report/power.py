@@ -5,7 +5,7 @@ The noise is that of our own suites: standard deviations of one task, which the 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from coevolve.config.sections import Strict
 from coevolve.config.suite import Suite
 from coevolve.config.validation import validated
 from coevolve.config.yaml_files import read_yaml
+from coevolve.records.base import Record
 from coevolve.report import claims as paper
 from coevolve.report import stats
 from coevolve.report.claims import Claim, Claims
@@ -70,6 +71,50 @@ class ExpectedTest:
         return next((s for s in range(stats.MIN_SEEDS, 200) if self.power(s, confidence) >= POWER), None)
 
 
+class ClaimPower(Record):
+    """What is expected of a claim: by number of seeds half of its interval in points and the power to decide it.
+
+    `gap`: the points that are told apart. `seeds_needed` is null if no number of seeds decides it with 80 % power,
+    `gpu_hours` (of one seed) if the machine is not known.
+    """
+
+    claim: str
+    gap: float
+    half_widths: dict[int, float]
+    power: dict[int, float]
+    seeds_needed: int | None
+    gpu_hours: float | None
+
+
+class DifferencePower(Record):
+    """What is expected of a difference of two methods on the `tasks` of an environment, in points.
+
+    `half_width` is null below three seeds. `seeds_needed`: to see 3 points in 80 % of runs, null if none suffice.
+    """
+
+    env: str
+    tasks: int
+    seeds: int
+    half_width: float | None
+    seeds_needed: int | None
+
+
+class Expectations(Record):
+    """What a suite is expected to decide: its claims, those `out_of_reach` by reason, those without a distance.
+
+    `methods`: the number of its methods, `gpu_hours`: of one seed of all, null if the machine is not known.
+    """
+
+    suite: str
+    confidence: float
+    claims: tuple[ClaimPower, ...]
+    out_of_reach: dict[str, tuple[str, ...]]
+    no_distance: tuple[str, ...]
+    methods: int
+    differences: tuple[DifferencePower, ...]
+    gpu_hours: float | None
+
+
 def load_noise(path: Path) -> Noise:
     """The noise of a YAML file; raises `UserError` with file and key."""
     return validated(Noise, path, read_yaml(path))
@@ -117,43 +162,100 @@ def hours_of(claim: Claim, hours: Mapping[str, float]) -> float:
     return sum(hours.get(method, 0.0) for method in (SHARED, *methods))
 
 
-def table(claims: Claims, suite: Suite, noise: Noise, seeds: Sequence[int], hours: Mapping[str, float]) -> str:
-    """The claims about the suite's model: power by number of seeds; `hours`: GPU-hours of one seed by method."""
+def expectations(
+    claims: Claims, suite: Suite, noise: Noise, seeds: Sequence[int], hours: Mapping[str, float]
+) -> Expectations:
+    """What the suite's claims and differences take; `hours`: GPU-hours of one seed by method, empty if not known."""
     confidence = suite.report.confidence
-    head = ["claim", "told apart, points", *(f"+-, {n} seeds" for n in seeds if n >= stats.MIN_SEEDS)]
-    head += [*(f"decided, {n}" for n in seeds), f"seeds for {POWER:.0%}", *(["GPU-hours a seed"] if hours else [])]
-    rows, left, unknown = [], dict[str, list[str]](), list[str]()
+    rows, left, unknown = list[ClaimPower](), dict[str, list[str]](), list[str]()
     for name, claim in claims.by_name().items():
         if (claim.model or claims.model) not in _labels(suite):
             left.setdefault(f"not of this suite: about {claim.model or claims.model}", []).append(name)
         elif reason := out_of_reach(claims, claim, suite):
             left.setdefault(reason, []).append(name)
         elif takes := expected(claims, claim, noise):
-            needed = takes.seeds_needed(confidence)
-            widths = [f"{takes.half_width(n, confidence):.1f}" for n in seeds if n >= stats.MIN_SEEDS]
-            powers = [f"{takes.power(n, confidence):.0%}" for n in seeds]
-            gpu = [readable(hours_of(claim, hours))] if hours else []
-            rows.append([name, f"{takes.gap:.1f}", *widths, *powers, needed or "none", *gpu])
+            row = ClaimPower(
+                claim=name,
+                gap=takes.gap,
+                half_widths={n: takes.half_width(n, confidence) for n in seeds if n >= stats.MIN_SEEDS},
+                power={n: takes.power(n, confidence) for n in seeds},
+                seeds_needed=takes.seeds_needed(confidence),
+                gpu_hours=hours_of(claim, hours) if hours else None,
+            )
+            rows.append(row)
         else:
             unknown.append(name)
-    parts = [tabulate(rows, head, "github", disable_numparse=True)] if rows else []
-    parts += [f"Out of reach ({len(names)}), {reason}: {', '.join(names)}." for reason, names in left.items()]
-    parts += [f"No distance is printed ({len(unknown)}): {', '.join(unknown)}."] if unknown else []
-    return "\n\n".join(parts)
+    return Expectations(
+        suite=suite.suite,
+        confidence=confidence,
+        claims=tuple(rows),
+        out_of_reach={reason: tuple(names) for reason, names in left.items()},
+        no_distance=tuple(unknown),
+        methods=len(suite.methods),
+        differences=tuple(_differences(suite, noise)),
+        gpu_hours=sum(hours.values()) if hours else None,
+    )
 
 
-def differences(suite: Suite, noise: Noise, hours: float | None) -> str:
-    """The expected width of a difference of two of the suite's methods, by environment."""
-    seeds, confidence, rows = len(suite.seeds), suite.report.confidence, []
-    pairs = math.comb(len(suite.methods), 2)
+def _differences(suite: Suite, noise: Noise) -> Iterator[DifferencePower]:
+    seeds, confidence = len(suite.seeds), suite.report.confidence
     for env in suite.envs.values():
         tasks = env.expected.evaluate if env.expected else 1
         spread = ExpectedTest(HALF_WIDTH, noise.tasks**2 / tasks, noise.trainings**2 / tasks, single_run=False)
-        width = f"{spread.half_width(seeds, confidence):.1f}" if seeds >= stats.MIN_SEEDS else "not known"
-        rows.append([env.label, tasks, seeds, width, spread.seeds_needed(confidence) or "none"])
+        yield DifferencePower(
+            env=env.label,
+            tasks=tasks,
+            seeds=seeds,
+            half_width=spread.half_width(seeds, confidence) if seeds >= stats.MIN_SEEDS else None,
+            seeds_needed=spread.seeds_needed(confidence),
+        )
+
+
+def text(outlook: Expectations) -> str:
+    """The expectations as tables in Markdown."""
+    pairs, hours = math.comb(outlook.methods, 2), outlook.gpu_hours
     head = ["environment", "tasks", "seeds", "+- points", f"seeds to see {HALF_WIDTH:g} points in {POWER:.0%}"]
-    each = f", {readable(hours)} GPU-hours a seed" if hours else ""
-    return f"{pairs} differences of {len(suite.methods)} methods{each}:\n\n{tabulate(rows, head, 'github')}"
+    rows = [
+        (
+            each.env,
+            each.tasks,
+            each.seeds,
+            "not known" if each.half_width is None else f"{each.half_width:.1f}",
+            each.seeds_needed or "none",
+        )
+        for each in outlook.differences
+    ]
+    title = f"{pairs} differences of {outlook.methods} methods"
+    title += f", {readable(hours)} GPU-hours a seed" if hours else ""
+    return f"{claims_text(outlook)}\n\n{title}:\n\n{tabulate(rows, head, 'github')}"
+
+
+def claims_text(outlook: Expectations) -> str:
+    """The claims as a table in Markdown, and those that are not in it."""
+    parts = [_claims_table(outlook.claims)] if outlook.claims else []
+    parts += [f"Out of reach ({len(names)}), {why}: {', '.join(names)}." for why, names in outlook.out_of_reach.items()]
+    if unknown := outlook.no_distance:
+        parts.append(f"No distance is printed ({len(unknown)}): {', '.join(unknown)}.")
+    return "\n\n".join(parts)
+
+
+def _claims_table(claims: Sequence[ClaimPower]) -> str:
+    first = claims[0]
+    head = ["claim", "told apart, points", *(f"+-, {n} seeds" for n in first.half_widths)]
+    head += [*(f"decided, {n}" for n in first.power), f"seeds for {POWER:.0%}"]
+    head += [] if first.gpu_hours is None else ["GPU-hours a seed"]
+    rows = [
+        [
+            each.claim,
+            f"{each.gap:.1f}",
+            *(f"{width:.1f}" for width in each.half_widths.values()),
+            *(f"{power:.0%}" for power in each.power.values()),
+            each.seeds_needed or "none",
+            *([] if each.gpu_hours is None else [readable(each.gpu_hours)]),
+        ]
+        for each in claims
+    ]
+    return tabulate(rows, head, "github", disable_numparse=True)
 
 
 def line(claims: Claims, suite: Suite, noise: Noise) -> str:

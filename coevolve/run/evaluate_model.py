@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.restriction import as_dict, digest
-from coevolve.config.suite import Suite
+from coevolve.config.suite import GENERAL_PROTOCOLS, Suite
 from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.dag.plan import Plan
 from coevolve.dag.stage import files_of
@@ -49,10 +49,10 @@ def configured(options: argparse.Namespace) -> tuple[Suite, str]:
     """
     settings = {"protocol": options.protocol, "prompt.examples": options.examples}
     overrides = [*options.set, *(f"{key}={value}" for key, value in settings.items() if value is not None)]
-    model = model_section(options)
-    suite, name = in_process.single_environment(
-        options.env, options.suite, overrides, model, options.seed, options.split
-    )
+    model, env = model_section(options), options.env
+    if options.protocol not in (None, *GENERAL_PROTOCOLS) and not options.suite:
+        env = f"{env.removesuffix(f'-{options.protocol}')}-{options.protocol}"
+    suite, name = in_process.single_environment(env, options.suite, overrides, model, options.seed, options.split)
     digits = digest([as_dict(suite), os.environ.get("OPENAI_BASE_URL") if suite.models["model"].endpoint else None])
     return suite.model_copy(update={"suite": f"{name}_{digits}"}), name
 

@@ -22,7 +22,8 @@ class TokenizedPair:
     """A preference pair as token ids, with its kind and its weights of eq. 9.
 
     `reference_logps`: log-probs in nats of the chosen and of the rejected tokens, from the second token on, under the
-    reference policy. All pairs of a training have them, or none has. `gold`: the chosen side is an expert's.
+    reference policy. All pairs of a training have them, or none has. `gold`: the chosen side is an expert's. `phase`:
+    see `slot_order`.
     """
 
     kind: PairKind
@@ -32,6 +33,7 @@ class TokenizedPair:
     lambda_sft: float
     reference_logps: tuple[Tensor, Tensor] | None = None
     gold: bool = False
+    phase: int = 1
 
     def __len__(self) -> int:
         return len(self.chosen) + len(self.rejected)
@@ -80,15 +82,18 @@ def steps_of(epochs: float, epoch_steps: float) -> int:
     return math.ceil(round(epochs * epoch_steps, 6))
 
 
-def slot_order(examples: int, batch_size: int, epochs: float, seed: int) -> list[int]:
+def slot_order(examples: int, batch_size: int, epochs: float, seed: int, phases: Sequence[int] = ()) -> list[int]:
     """The index of the example in each slot of each step, `batch_size` slots a step, epoch after epoch.
 
     The last step of an epoch is filled up with `EMPTY_SLOT`: a step never mixes epochs, and every rank has the same
-    number of micro-batches.
+    number of micro-batches. `phases`: each example's phase of a curriculum, of which every one takes an equal part of
+    the epochs; an epoch visits the examples of its phase and of those before it, the last epoch all.
     """
-    steps = math.ceil(examples / batch_size)
+    steps, last = math.ceil(examples / batch_size), max(phases, default=1)
     slots: list[int] = []
     for epoch in range(math.ceil(epochs)):
-        slots += seeds.generator(seed, "order", epoch).permutation(examples).tolist()
-        slots += [EMPTY_SLOT] * (steps * batch_size - examples)
+        reached = math.ceil(last * (epoch + 1) / epochs)
+        order = seeds.generator(seed, "order", epoch).permutation(examples).tolist()
+        visited = [index for index in order if not phases or phases[index] <= reached]
+        slots += visited + [EMPTY_SLOT] * (-len(visited) % batch_size)
     return slots[: steps_of(epochs, steps) * batch_size]

@@ -158,7 +158,8 @@ def run_dpo(
         dropped = f"{training_set.dropped} of {len(pairs)} dropped"
         note = f"no pair to train on ({dropped}): the policy is the one it started from"
         return report(training_set, [], config.batch_size, [], seconds=time.monotonic() - started, note=note)
-    order = slot_order(len(examples), config.batch_size, config.epochs, run.seed)
+    phases = [pair.phase for pair in examples]
+    order = slot_order(len(examples), config.batch_size, config.epochs, run.seed, phases)
     if reference:
         starts_as_reference = reference.resolve() == start.resolve()
     else:

@@ -25,6 +25,7 @@ from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
 from coevolve.report.comparison import Comparison
 from coevolve.report.costs import Line
+from coevolve.report.power import Expectations
 from coevolve.report.regime import RegimeCheck
 from coevolve.report.table import Table
 from coevolve.report.verdicts import Verdict
@@ -32,7 +33,7 @@ from coevolve.stages.evaluate import records
 from coevolve.train.train_report import KIND_METRICS, kind_means
 
 RECORDS = [Task, Trajectory, EvalRecord, PreferencePair, Drop, PairingSummary, PolicyRef, Provenance, TrainReport,
-           GradientReport, Table, Verdict, Manifest, RegimeCheck, Comparison, Reverification]  # fmt: skip
+           GradientReport, Table, Verdict, Manifest, RegimeCheck, Comparison, Reverification, Expectations]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,7 @@ def test_a_suite_as_it_was_made_agrees_in_every_file_and_is_read_from_the_journa
     left_out = {name for name in products if name.startswith("paper/costs/") or name.endswith("provenance.json")}
     assert checks.keys() >= played | (products - left_out) | {
         RECORDS,
-        f"{EVALUATED}/../pairs/target/pairs.jsonl"[:0] or TABLE,
+        TABLE,
     }
     assert sum(each["turns"] for each in checks.values()) > 100
     assert all(each["context"] == 0 for each in checks.values()), "the policies are here, and so the tokenizers"
@@ -115,6 +115,30 @@ def test_token_ids_of_another_text_are_found(reverify, suite):
     edit(suite / EPISODES, changed_turn(token_ids=[5]))
     status, outcome = reverify()
     assert (status, first_difference(outcome, EPISODES)["what"]) == (1, "token ids")
+
+
+POLICY = "results/glance/tiny/webshop/coevolve/seed0/iter1/policy/target"
+
+
+def test_a_policy_scores_its_own_tokens_and_foreign_ones_are_counted(coevolve, made, suite):
+    def rescored(*options, path=suite / EVALUATED):
+        status, printed, errors = coevolve(
+            "reverify", path, "--cache", made / "agreed", "--policy", POLICY, "--json", *options
+        )
+        return status, json.loads(printed)["rescored"] if status < 2 else errors
+
+    episodes = jsonl.read(suite / EPISODES, Trajectory)
+    turns = [turn for each in episodes for turn in each.turns]
+    status, own = rescored()
+    assert (status, own["turns"], own["of_turns"]) == (0, len(turns), len(turns))
+    assert own["greedy"] == own["tokens"] == own["agree"] == sum(len(turn.token_ids) for turn in turns)
+    assert own["gap"] == 0 and own["logp"] < 0
+    assert rescored("--turns", "2")[1]["turns"] <= 2
+    edit(suite / EPISODES, changed_turn(token_ids=[5]))
+    status, foreign = rescored()
+    assert (status, foreign["greedy"] - foreign["agree"]) == (1, 1) and foreign["gap"] > 0, "the texts differ too"
+    status, error = rescored(path=suite / "tiny/webshop/base/seed0/rollout")
+    assert status == 2 and "no recorded token is of this policy" in error
 
 
 @pytest.mark.parametrize(

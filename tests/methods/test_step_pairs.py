@@ -104,12 +104,12 @@ def test_a_killed_run_of_prefixes_is_taken_up_again_and_one_of_other_prefixes_re
         run(path, prefixes=[*prefixes[:-1], [turn("wait")]])
 
 
-def paired(folder, agent, scorer, experts, *, tasks=None, settings=SETTINGS, rules=RULES):
+def paired(folder, agent, scorer, experts, *, tasks=None, settings=SETTINGS, rules=RULES, kind=PairKind.EXPERT_STEP):
     """`pair_steps` with scripted players."""
     explore = functools.partial(resume, folder, ScriptedPolicy(agent, "agent"))
     score = functools.partial(resume, folder, ScriptedPolicy(scorer, "scorer"), samples=settings.samples)
     tasks = tasks or [episode.task for episode in experts]
-    return pair_steps(settings, rules, WEIGHTS, tasks, experts, explore, score)
+    return pair_steps(settings, rules, WEIGHTS, tasks, experts, explore, score, kind)
 
 
 def idle(conversation):
@@ -159,6 +159,40 @@ def test_a_pair_of_steps_is_what_both_did_after_the_same_beginning(tmp_path):
     assert (first.chosen_id, first.rejected_id) == (demonstration.digest(), explored.digest())
     assert (first.chosen_reward, first.rejected_reward) == (1.0, 0.0)
     assert (first.lambda_dpo, first.lambda_sft) == (1.0, 0.5)
+
+
+def test_a_pair_of_groups_is_their_turns_alone_and_has_a_phase(tmp_path):
+    """Groups of right; right, take key; right, open door. An agent that waits is worth what the scorer makes of it."""
+    settings, demonstration = SETTINGS.model_copy(update={"curriculum": True}), expert(tmp_path)
+    result = paired(tmp_path, idle, sometimes, [demonstration], settings=settings, kind=PairKind.EXPERT_GROUP)
+    with_key = (1.0 + 3 * 0.5) / 4
+    assert [(v.turn, v.length, v.expert, v.explored) for v in result.step_values] == [
+        (0, 1, 0.0, 0.0),
+        (1, 2, with_key, 0.0),
+        (3, 2, 1.0, with_key),
+    ]
+    assert [(drop.reason, drop.kind) for drop in result.drops] == [(DropReason.MARGIN, PairKind.EXPERT_GROUP)]
+    assert result.count.candidates == 3
+    early, late = result.pairs
+    for pair, begin in ((early, 1), (late, 3)):
+        assert pair.kind is PairKind.EXPERT_GROUP and len(pair.prompt) == 1 + 2 * begin
+        assert [m.content for m in pair.chosen[::2]] == gold(2)[begin : begin + 2]
+        assert [m.content for m in pair.rejected[::2]] == [idle(None)] * 2 and len(pair.rejected) == 3
+    assert (early.chosen_reward, early.rejected_reward) == (with_key, 0.0)
+    assert (early.phase, late.phase) == (1, 3), "as long, and with less difference"
+
+
+def test_a_group_with_a_step_that_differs_is_compared_and_one_with_equal_steps_not(tmp_path):
+    """Another last step: of the three groups only the last differs, and it begins with an equal step."""
+    texts = [*gold(2)[:4], idle(None)]
+
+    def agent(conversation):
+        return texts[min(len(conversation.turns), 4)]
+
+    result = paired(tmp_path, agent, sometimes, [expert(tmp_path)], kind=PairKind.EXPERT_GROUP)
+    assert reasons(result) == [DropReason.IDENTICAL] * 2
+    (pair,) = result.pairs
+    assert pair.chosen[0] == pair.rejected[0] and pair.chosen[2] != pair.rejected[2]
 
 
 def test_of_two_experts_of_a_task_the_first_is_followed(tmp_path):

@@ -50,6 +50,15 @@ def test_paired_results_have_students_interval():
         assert reward.paired and reward.interval() == pytest.approx((expected.low, expected.high), abs=accuracy)
 
 
+def test_results_of_two_protocols_are_no_column():
+    a, b, unstated = (result(name, split([0.5, 1.0]), **({"protocol": p} if p else {})) for name, p in (
+        ("mine", "eto"), ("theirs", "verl_agent"), ("unstated", None)
+    ))  # fmt: skip
+    comparison.require_same_protocol([a, a, unstated])
+    with pytest.raises(UserError, match=r"two protocols, `eto` \(mine\) and `verl_agent` \(theirs\), are no column"):
+        comparison.require_same_protocol([a, unstated, b])
+
+
 def test_results_without_tasks_are_not_paired():
     a, b = (np.clip(RNG.normal(mean, 0.3, 200), 0, 1) for mean in (0.4, 0.6))
     bare = [split(values).model_copy(update={"values": ()}) for values in (a, b)]

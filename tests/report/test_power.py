@@ -35,7 +35,8 @@ def test_cells_are_decided_as_often_as_expected(seeds, gap):
 
 
 def test_the_claims_of_the_paper_are_sorted_by_what_can_judge_them(coevolve):
-    status, printed, _ = coevolve("power", "--suite", "paper", "--set", "seeds=[0, 1, 2, 3, 4]", "--machine", "h100")
+    command = ("power", "--suite", "paper", "--set", "seeds=[0, 1, 2, 3, 4]", "--machine", "h100")
+    status, printed, _ = coevolve(*command)
     rows = {row[1].strip(): [cell.strip() for cell in row[2:-1]] for row in (
         line.split("|") for line in printed.splitlines() if line.startswith("| ")
     )}  # fmt: skip
@@ -44,6 +45,11 @@ def test_the_claims_of_the_paper_are_sorted_by_what_can_judge_them(coevolve):
     assert float(rows["sciworld_unseen_better"][-1]) > 1  # GPU-hours
     assert "coevolve_mean" not in rows and "not IPR's split: sft_intercode_sql, sft_mean" in printed
     assert rows["WebShop"][0] == "200"
+    found = power.Expectations.from_json(coevolve(*command, "--json")[1])
+    (claim,) = (each for each in found.claims if each.claim == "coevolve_webshop")
+    cells = [claim.gap, *claim.half_widths.values(), *(100 * power for power in claim.power.values())]
+    assert [float(cell.rstrip("%")) for cell in rows[claim.claim][:7]] == pytest.approx(cells, abs=0.51)
+    assert found.differences[0].seeds == 5 and "sft_mean" in sum(found.out_of_reach.values(), ())
 
 
 def test_a_plan_says_what_its_seeds_decide(coevolve):

@@ -1,13 +1,16 @@
 """`coevolve evaluate-model`: the stages' own numbers for any checkpoint or endpoint, resumed per episode; `compare`."""
 
 import json
+from pathlib import Path
 
 import pytest
 from policies.chatserver import KEY, MODEL, refusing, serving
 from policies.shopper import PLAYER
+from rollout.playing import content
 
 from coevolve.config.loading import load_suite, merged
 from coevolve.config.yaml_files import Section
+from coevolve.envs.webshop.tasks import goal_lists
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import EvalRecord
 from coevolve.run.in_process import single_environment
@@ -67,6 +70,25 @@ def test_a_checkpoint_gets_the_numbers_of_the_dag_and_is_comparable_with_them(ma
     settings = {row[0]: row[1:3] for row in rows}
     assert settings["step_limit"] == ["8", "9"] and settings["envs.webshop.observation_length"] == ["300", "299"]
     assert settings["tasks"] == ["6", "2"] and "task_list" in settings
+
+
+def test_scores_do_not_depend_on_the_number_of_episodes_at_once(made, tmp_path, monkeypatch, coevolve):
+    """One policy, sampled twice in each of 40 tasks: records and episodes with 1, 7 and 64 environments."""
+    monkeypatch.chdir(made)
+    fixed = ("--env", "webshop-small", "--context", "512", "--set", "rollout.max_new_tokens=24")
+    fixed += ("--set", "evaluation.samples=2", "--set", "evaluation.temperature=1.0")
+    fixed += ("--set", "envs.webshop.tasks.evaluate=null", "--set", "envs.webshop.step_limit=4")
+    found = []
+    for number in (1, 7, 64):
+        root = tmp_path / str(number)
+        code, _, err = coevolve(
+            "evaluate-model", POLICY, *fixed, "--set", f"envs.webshop.workers={number}", "--root", root
+        )
+        assert code == 0, err
+        (folder,) = root.glob("*/evaluation")
+        episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
+        found.append(((folder / "records.jsonl").read_bytes(), content(episodes)))
+    assert len(found[0][1]) == 80 and found[0] == found[1] == found[2]
 
 
 def test_an_endpoint_is_evaluated_and_goes_on_after_a_failure(here, monkeypatch, coevolve):
@@ -137,6 +159,35 @@ def test_bad_input_is_one_sentence(here, coevolve, arguments, sentence):
     code, _, err = coevolve("evaluate-model", *arguments)
     assert code == 2 and sentence in err and len(err.splitlines()) == 1
     assert not (here / "results").exists()
+
+
+def test_a_named_protocol_takes_its_settings_and_mixes_with_no_other(here, coevolve):
+    """The settings that decide a published number, by protocol: goals, products, steps, temperature, tokens."""
+    model = Section({"label": "m", "path": "m", "context": 4096, "parameters": 1.0}, {})
+    found = {}
+    for name in ("eto", "verl_agent", "webshop"):
+        suite, env = single_environment(f"webshop-{name}", None, [], model, seed=0)
+        shop = suite.envs[env]
+        lists = goal_lists(shop.tasks, 12_087)
+        sampling = suite.evaluation.temperature, suite.rollout.max_new_tokens, suite.prompt.examples
+        products = Path(shop.catalogue.products.path).name
+        found[name] = (suite.protocol, len(lists.test), products, shop.goals, shop.step_limit, *sampling)
+        assert suite.protocols[name].webshop_timeout == "zero"
+    full = "items_shuffle.json"
+    assert found == {
+        "eto": ("eto", 200, full, "human", 10, 0.0, 512, 1),
+        "verl_agent": ("verl_agent", 128, "items_shuffle_1000.json", "synthetic", 15, 0.4, 512, 0),
+        "webshop": ("webshop", 500, full, "human", 100, 0.0, 256, 0),
+    }
+    command = ("evaluate-model", "http://127.0.0.1:9/v1", "--name", "m", "--env")
+    for arguments, sentence in (
+        (("webshop-eto", "--protocol", "fixed"), "the settings of `envs.webshop` are for `eto` alone"),
+        (("webshop-eto", "--protocol", "webshop"), "configs/envs/webshop-eto-webshop.yaml does not exist"),
+        (("sciworld", "--protocol", "eto"), "configs/envs/sciworld-eto.yaml does not exist"),
+        (("webshop", "--suite", "smoke", "--protocol", "eto"), "are for the protocols paper and fixed"),
+    ):
+        code, _, err = coevolve(*command, *arguments)
+        assert code == 2 and sentence in err and len(err.splitlines()) == 1, err
 
 
 def test_an_environment_needs_no_number_of_iterations(root, tmp_path):

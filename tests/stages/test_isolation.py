@@ -19,7 +19,7 @@ from coevolve.dag.stage import files_of
 MORE = """
 extends: glance.yaml
 suite: glance
-methods: [rft, ipr, ppo, grpo, agent_data, coevolve_agent_data]
+methods: [rft, hpl, ppo, grpo, agent_data, coevolve_agent_data]
 ppo: {epochs: 1, rollouts: 4, passes: 1, batch_size: 4, micro_batch: 2}
 grpo: {epochs: 1, batch_size: 4, micro_batch: 2, group: 2}
 steps: {samples: 1, every: 3}

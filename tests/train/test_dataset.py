@@ -30,6 +30,17 @@ def test_epochs_and_seeds_differ_in_order():
     assert order[:20] != order[20:] and order != slot_order(20, 4, 2, seed=2)
 
 
+def test_a_curriculum_adds_the_examples_of_a_phase_in_its_part_of_the_epochs():
+    phases = [3, 1, 1, 2, 1, 3, 2]
+    order = slot_order(7, 2, 3, seed=1, phases=phases)
+    epochs = order[:4], order[4:10], order[10:]
+    assert [sorted(phases[slot] for slot in epoch if slot != EMPTY_SLOT) for epoch in epochs] == [
+        [1, 1, 1], [1, 1, 1, 2, 2], sorted(phases),
+    ]  # fmt: skip
+    assert slot_order(7, 2, 3, seed=1, phases=[1] * 7) == slot_order(7, 2, 3, seed=1)
+    assert len(slot_order(7, 2, 1, seed=1, phases=phases)) == 8, "one epoch has room for the last phase alone"
+
+
 @pytest.mark.parametrize(("n", "epochs", "steps"), [(11, 0.5, 2), (11, 1, 3), (11, 1.5, 5), (40, 1.1, 11)])
 def test_fractions_of_epochs(n, epochs, steps):
     assert len(slot_order(n, 4, epochs, seed=1)) == steps * 4

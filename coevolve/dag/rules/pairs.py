@@ -2,6 +2,7 @@
 
 from coevolve.config.derived.methods import for_method
 from coevolve.config.derived.recipes import PAIR_LEARNING
+from coevolve.config.names import PairKind
 from coevolve.dag.layout import Layout
 from coevolve.dag.rules.common import SAMPLED, TREE, episodes, playing, subject
 from coevolve.dag.rules.work import pair_tokens, playing_work, setting
@@ -58,14 +59,16 @@ def _steps_inputs(layout: Layout, wildcards: Wildcards) -> Inputs:
 
 def _steps_work(layout: Layout, wildcards: Wildcards) -> Workload:
     """Continuations from steps of the experts' trajectories; on average half a trajectory is left."""
-    suite, _, expected = setting(layout, wildcards)
-    starts = expected.experts * expected.turns / suite.steps.every
+    suite, branch, expected = setting(layout, wildcards)
+    kinds = suite.recipes[branch.method].agents["target"].trains_on
+    points = {PairKind.EXPERT_STEP: expected.turns / suite.steps.every, PairKind.EXPERT_GROUP: suite.steps.groups}
+    starts = expected.experts * sum(number for kind, number in points.items() if kind in kinds)
     return playing_work(expected, starts * (1 + 2 * suite.steps.samples) / 2)
 
 
 STEPS = playing(
     name="steps",
-    help="Build IPR's preference pairs of steps from the rewards of sampled continuations.",
+    help="Build IPR's and HPL's preference pairs of steps from the rewards of sampled continuations.",
     reads=(*SAMPLED, "recipes", "pairing", "steps"),
     files=(*PAIRS, "explored.jsonl", "step_values.jsonl"),
     folder=TREE + "pairs/{agent}",

@@ -7,14 +7,17 @@ from pydantic import model_validator
 from coevolve.config.environments import EnvSection, ScriptedOrFile, TaskSelection
 from coevolve.config.sections import Positive, SourceFile, Strict
 
+#: Protocols whose prompts are not the kit's conversations.
+OTHER_PROMPTS = ("verl_agent", "webshop")
+
 
 class WebShopSelection(TaskSelection):
-    """`lists`: ETO's lists of goal numbers, or `parts`: the goals in order, the first for evaluation.
+    """`lists`: ETO's lists of goal numbers, verl-agent's draw, or `parts`: all goals, the first for evaluation.
 
     With `parts` the first `test` goals are evaluated, as upstream does with its first 500.
     """
 
-    lists: Literal["eto", "parts"]
+    lists: Literal["eto", "parts", "verl_agent"]
     test: Positive | None = None
 
     @model_validator(mode="after")
@@ -82,8 +85,9 @@ class WebShopConfig(EnvSection):
 
     @property
     def note(self) -> str:
-        """That the shop is an invented one, or its tagger an approximate one."""
+        """That the shop is an invented one, its tagger an approximate one, or a protocol's prompt another one."""
         remarks = ["an invented catalogue"] if self.catalogue.generated else []
+        remarks += [f"not the prompts of protocol `{self.protocol}`"] if self.protocol in OTHER_PROMPTS else []
         remarks += [] if self.tagger == "spacy" else [f"noun tagger `{self.tagger}`, not upstream's"]
         return f"WebShop: {', '.join(remarks)}; non-comparable." if remarks else ""
 

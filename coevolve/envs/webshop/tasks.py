@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from coevolve import shipped
 from coevolve.envs import task_split
 from coevolve.envs.task_split import TaskSplit
@@ -18,6 +20,8 @@ from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Task
 
 DATA = shipped.DATA / "webshop"
+#: The first goals, which WebShop and verl-agent keep for evaluation.
+VERL_AGENT_TEST = 500
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ def goal_lists(config: WebShopSelection, goals: int) -> GoalLists:
                 "with human goals, or lists `parts`."
             )
         return lists
+    if config.lists == "verl_agent":
+        return verl_agent_lists(goals)
     assert config.test is not None, "the configuration was validated without `tasks.test`"
     if config.test >= goals:
         raise UserError(f"key `tasks.test`: {config.test} of {goals} goals leave none for training; lower it.")
@@ -79,6 +85,20 @@ def eto_lists() -> GoalLists:
     """ETO's lists: 1,824 numbers for training, one of them twice, and 200 for evaluation."""
     train, test = (json.loads((DATA / "eto" / f"{name}_indices.json").read_bytes()) for name in ("train", "test"))
     return GoalLists(tuple(train), tuple(test))
+
+
+def verl_agent_lists(goals: int) -> GoalLists:
+    """The 128 of the first 500 goals that verl-agent's first validation draws, and all goals from 500 on for training.
+
+    Source: `WebshopMultiProcessEnv` of verl-agent at 2b558b0, with its script's seed 0, for validation plus 1,000.
+    Later versions shuffle the goals in each worker. Raises `UserError` for a shop with at most 500 goals.
+    """
+    if goals <= VERL_AGENT_TEST:
+        raise UserError(
+            f"key `tasks.lists`: verl-agent's need more than {VERL_AGENT_TEST} goals, this shop has {goals}."
+        )
+    drawn = np.random.RandomState(1000).choice(VERL_AGENT_TEST, size=128, replace=False)
+    return GoalLists(tuple(range(VERL_AGENT_TEST, goals)), tuple(drawn.tolist()))
 
 
 def task_of(number: int, goal: Goal, split: str) -> Task:

@@ -55,4 +55,5 @@ def _tokenize(pair: PreferencePair, renderer: Renderer) -> TokenizedPair:
         lambda_dpo=pair.lambda_dpo,
         lambda_sft=pair.lambda_sft,
         gold=pair.kind in GOLD_KINDS and not any(pair.chosen_token_ids),  # an expert's turns were not sampled
+        phase=pair.phase,
     )

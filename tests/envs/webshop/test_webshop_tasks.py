@@ -2,6 +2,7 @@
 
 import hashlib
 
+import numpy as np
 import pytest
 
 from coevolve.envs.webshop import tasks
@@ -45,6 +46,15 @@ def test_etos_lists_have_the_known_faults() -> None:
 def test_the_lists_are_those_upstream_published(name: str, sha256: str) -> None:
     """Byte for byte `eval_agent/data/webshop` of ETO at a2fc5da."""
     assert hashlib.sha256((tasks.DATA / f"eto/{name}.json").read_bytes()).hexdigest() == sha256
+
+
+def test_verl_agents_draw_is_that_of_its_generator_and_apart_from_training() -> None:
+    """numpy's legacy generator draws without replacement from the beginning of a permutation."""
+    lists = tasks.goal_lists(selection(lists="verl_agent"), 6000)
+    assert list(lists.test) == np.random.RandomState(1000).permutation(500)[:128].tolist()
+    assert lists.train == tuple(range(500, 6000)) and lists.overlap == ()
+    with pytest.raises(UserError, match="more than 500 goals, this shop has 500"):
+        tasks.goal_lists(selection(lists="verl_agent"), 500)
 
 
 def test_fixed_removes_overlap_and_duplicate_and_counts_them() -> None:
