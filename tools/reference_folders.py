@@ -1,6 +1,7 @@
-"""Remakes the texts of committed results that are about decisions, from the folders' JSON; no number is computed anew.
+"""Remakes the texts and figures of committed results from the folders' JSON; no number is computed anew.
 
-`python -m tools.reference_folders` rewrites the first parts of summary.md and verdicts.md;
+`python -m tools.reference_folders` rewrites tables, the first parts of summary.md and verdicts.md, mechanism.svg,
+costs.svg and report.html;
 tests/docs/test_reference_page.py compares.
 """
 
@@ -9,9 +10,12 @@ from pathlib import Path
 
 from coevolve.config.loading import load_suite
 from coevolve.export import suite_export
-from coevolve.report import claims, differences, verdicts
+from coevolve.report import claims, costs, differences, drawing, failure_figures, table, verdicts
+from coevolve.report.analysis import Analysis
+from coevolve.report.costs import Line
 from coevolve.report.differences import Difference
 from coevolve.report.figure3 import Curves
+from coevolve.report.table import Table
 from coevolve.report.verdicts import Verdict
 from coevolve.storage import product_file
 from tools import front_page
@@ -34,6 +38,24 @@ def texts() -> Iterator[tuple[Path, str]]:
         yield _file(folder / "verdicts.md", "\n".join(parts), keep="agent_data" in labels.methods)
 
 
+def tables() -> Iterator[tuple[Path, str]]:
+    """The tables in Markdown."""
+    for path in sorted(front_page.REFERENCE.glob("*/table*.json")):
+        made = product_file.read(path, list[Table])
+        yield path.with_suffix(".md"), "\n".join(table.markdown(each) for each in made)
+
+
+def figures() -> Iterator[tuple[Path, bytes]]:
+    """The figures of mechanism and costs."""
+    for path in sorted(front_page.REFERENCE.glob("*/mechanism.svg")):
+        data, labels = product_file.read(path.with_name("analysis.json"), Analysis), front_page.labels(path.parent.name)
+        yield path, drawing.svg(drawing.drawn(lambda d=data, n=labels: failure_figures.draw_mechanism(d, n)))
+    for path in sorted(front_page.REFERENCE.glob("*/costs.svg")):
+        lines = product_file.read(path.with_name("costs.json"), dict[str, list[Line]])
+        labels = front_page.labels(path.parent.name)
+        yield path, drawing.svg(drawing.drawn(lambda d=lines, n=labels: costs.draw(d, n.methods)))
+
+
 def _file(path: Path, made: str, keep: bool = True) -> tuple[Path, str]:
     kept = KEPT[path.name]
     rest = path.read_text(encoding="utf-8").partition(f"\n{kept}\n")[2]
@@ -43,8 +65,10 @@ def _file(path: Path, made: str, keep: bool = True) -> tuple[Path, str]:
 def main() -> None:
     """Rewrite the files, and the pages of the folders."""
     paper = claims.load(front_page.ROOT / "configs/claims.yaml")
-    for path, text in texts():
+    for path, text in (*texts(), *tables()):
         path.write_text(text, encoding="utf-8")
+    for path, image in figures():
+        path.write_bytes(image)
     for path in front_page.REFERENCE.glob("*/report.html"):
         suite_export.write_page(path.parent, paper)
 
