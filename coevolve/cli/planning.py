@@ -46,13 +46,17 @@ def print_plan(options: argparse.Namespace) -> int:
 
     suite = suite_of(options)
     name = options.machine or calibration.machine_at_hand(suite)
+    machine = load_machine(name)
+    if options.calibrate and machine.gpus_per_node:
+        raise UserError(f"--calibrate measures this computer without GPUs, and `{name}` has some; leave it out.")
     if options.calibrate:
         calibration.calibrate()
-    machine, measured = calibration.calibrated(load_machine(name))
+    machine, measured = calibration.calibrated(machine)
     plan = Plan(suite, shards=machine.shards)
-    ablation_of(suite, options.ablation) if options.ablation else None
-    targets = plan.tables(options.ablation) if options.ablation else []
-    part = f", ablation {options.ablation}," if options.ablation else ""
+    targets, part = list[str](), ""
+    if options.ablation:
+        ablation_of(suite, options.ablation)  # raises for an unknown one
+        targets, part = plan.tables(options.ablation), f", ablation {options.ablation},"
     paces = [list(estimates.jobs(plan, each, targets)) for each in (machine, *costs.paced(machine))]
     source = f"{machine_file(name)}{f', {measured}' if measured else ''}"
     show(f"Suite {suite.suite}{part} on {machine.label}, estimated, not measured, from {source}.\n")

@@ -161,7 +161,8 @@ class SnakemakeRun:
 
     def _reused(self) -> str:
         """How many jobs of a dry run would take another suite's result, in one sentence; empty if none would."""
-        needed = self._workflow.dag.needrun_jobs() if self._reuse == "--reuse" else ()
+        # Records arrive in another thread, while a dry run goes on.
+        needed = self._workflow.dag.needrun_jobs(exclude_finished=False) if self._reuse == "--reuse" else ()
         sentence = Reusable(self.plan).sentence(
             (j.rule.name, j.wildcards_dict) for j in needed if j.rule.name in STAGES
         )

@@ -165,12 +165,14 @@ def read(path: Path) -> EvaluationResult:
 
 
 def read_all(paths: Sequence[Path]) -> list[EvaluationResult]:
-    """The results in several files; where two have one label, each gets its path added."""
+    """The results in several files; where two have one label, each gets what is its own in its path added."""
     results = [read(path) for path in paths]
     count = Counter(result.label for result in results)
+    common = set.intersection(*({*enumerate(path.parts)} for path in paths))
+    named = ["/".join(part for n, part in enumerate(path.parts) if (n, part) not in common) or path for path in paths]
     return [
-        result.model_copy(update={"label": f"{result.label} ({path})"}) if count[result.label] > 1 else result
-        for result, path in zip(results, paths, strict=True)
+        result.model_copy(update={"label": f"{result.label} ({name})"}) if count[result.label] > 1 else result
+        for result, name in zip(results, named, strict=True)
     ]
 
 
