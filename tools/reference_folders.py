@@ -1,8 +1,7 @@
 """Remakes the texts and figures of committed results from the folders' JSON; no number is computed anew.
 
-`python -m tools.reference_folders` rewrites tables, the first parts of summary.md and verdicts.md, mechanism.svg,
-costs.svg and report.html;
-tests/docs/test_reference_page.py compares.
+`python -m tools.reference_folders` rewrites the first parts of summary.md and verdicts.md, mechanism.svg,
+costs.svg and report.html; tables, whose sha256 is recorded, stay. tests/docs/test_reference_page.py compares texts.
 """
 
 from collections.abc import Iterator
@@ -10,12 +9,11 @@ from pathlib import Path
 
 from coevolve.config.loading import load_suite
 from coevolve.export import suite_export
-from coevolve.report import claims, costs, differences, drawing, failure_figures, table, verdicts
+from coevolve.report import claims, costs, differences, drawing, failure_figures, verdicts
 from coevolve.report.analysis import Analysis
 from coevolve.report.costs import Line
 from coevolve.report.differences import Difference
 from coevolve.report.figure3 import Curves
-from coevolve.report.table import Table
 from coevolve.report.verdicts import Verdict
 from coevolve.storage import product_file
 from tools import front_page
@@ -38,13 +36,6 @@ def texts() -> Iterator[tuple[Path, str]]:
         yield _file(folder / "verdicts.md", "\n".join(parts), keep="agent_data" in labels.methods)
 
 
-def tables() -> Iterator[tuple[Path, str]]:
-    """The tables in Markdown."""
-    for path in sorted(front_page.REFERENCE.glob("*/table*.json")):
-        made = product_file.read(path, list[Table])
-        yield path.with_suffix(".md"), "\n".join(table.markdown(each) for each in made)
-
-
 def figures() -> Iterator[tuple[Path, bytes]]:
     """The figures of mechanism and costs."""
     for path in sorted(front_page.REFERENCE.glob("*/mechanism.svg")):
@@ -65,7 +56,7 @@ def _file(path: Path, made: str, keep: bool = True) -> tuple[Path, str]:
 def main() -> None:
     """Rewrite the files, and the pages of the folders."""
     paper = claims.load(front_page.ROOT / "configs/claims.yaml")
-    for path, text in (*texts(), *tables()):
+    for path, text in texts():
         path.write_text(text, encoding="utf-8")
     for path, image in figures():
         path.write_bytes(image)

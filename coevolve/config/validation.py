@@ -1,6 +1,5 @@
 """Validation of configurations: the first problem as a sentence, with the nearest known key for an unknown one."""
 
-import functools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,8 +34,10 @@ def explain(error: ValidationError, kind: type[BaseModel], raw: Any) -> str:
     if first["type"] == "missing":
         *section, name = location[:-1] or [""]
         if isinstance(raw, Section) and section and raw.origin(location).startswith("--set "):
-            known = functools.reduce(dict.__getitem__, section, raw).keys() - {name}
-            if hint := suggestion(str(name), known):
+            siblings: Any = raw
+            for part in section:
+                siblings = siblings[part]
+            if hint := suggestion(str(name), siblings.keys() - {name}):
                 return ended(f"unknown key `{'.'.join(map(str, location[:-1]))}`{hint}")
         return f"key `{key}` is missing; add it."
     if first["type"] == UNKNOWN_KIND:

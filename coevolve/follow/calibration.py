@@ -29,6 +29,7 @@ from coevolve.storage import files
 PARTS = {"start": ("startup_seconds",), "training": ("training",), "playing": ("reading", "writing")}
 #: What was measured, with the processor on which it was; the suite, and the machine whose constants are scaled.
 FILE, SUITE, MACHINE = Path(".cache/calibration.json"), Path("configs/parts/calibration.yaml"), "cpu"
+NAMED = "suite=calibration"
 
 
 class Calibration(Record):
@@ -69,7 +70,7 @@ def calibrate() -> Calibration:
     """Run the small suite in a temporary folder, fit the constants, and keep them for `calibrated`."""
     machine = load_machine(MACHINE)
     with tempfile.TemporaryDirectory() as folder:
-        plan = Plan(load_suite(shipped_file(SUITE)), shards=machine.shards, root=folder)
+        plan = Plan(load_suite(shipped_file(SUITE), [NAMED]), shards=machine.shards, root=folder)
         records = [path for method in plan.suite.methods for path in plan.evaluations(method).values()]
         for path in records:
             in_process.make(plan, path, threads=1)
@@ -122,7 +123,7 @@ def _job_seconds(plan: Plan, folder: str) -> float:
     """CPU seconds of a job's process outside of its stage: the job that makes pairs, as Snakemake runs it."""
     job = next(job for job in plan.jobs() if job[0] == "pairs")
     out = Path(folder, "again")
-    words = ["--suite", str(shipped_file(SUITE)), "--out", str(out), "--root", plan.root]
+    words = ["--suite", str(shipped_file(SUITE)), "--set", NAMED, "--out", str(out), "--root", plan.root]
     on = [f"--on={name}={value}" for name, value in job[1].items()]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-m", "coevolve", "stage", job[0], *words, *on], check=True, capture_output=True)

@@ -20,12 +20,12 @@ class Reusable:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._found: dict[JobId, tuple[Path, Provenance] | None] = {}
+        self._taken: dict[JobId, tuple[Path, Provenance] | None] = {}
 
     def source(self, job: JobKey) -> str | None:
         """The folder of the suite whose result an unfinished job will take; None if it will run."""
-        found = self._of(job)
-        return found[0].as_posix().removesuffix(f"/{found[1].result}") if found else None
+        taken = self._of(job)
+        return taken[0].as_posix().removesuffix(f"/{taken[1].result}") if taken else None
 
     def sentence(self, jobs: Iterable[JobKey]) -> str:
         """Such as `94 of 129 jobs reuse results of results/smoke`; empty if none does."""
@@ -37,12 +37,12 @@ class Reusable:
 
     def _of(self, job: JobKey) -> tuple[Path, Provenance] | None:
         key = job_id(*job)
-        if key not in self._found:
-            self._found[key] = None
-            self._found[key] = self._find(*job)
-        return self._found[key]
+        if key not in self._taken:
+            self._taken[key] = None
+            self._taken[key] = self._search(*job)
+        return self._taken[key]
 
-    def _find(self, stage: str, wildcards: dict[str, str]) -> tuple[Path, Provenance] | None:
+    def _search(self, stage: str, wildcards: dict[str, str]) -> tuple[Path, Provenance] | None:
         declared, out = STAGES[stage], Path(self._plan.folder(stage, wildcards))
         if declared.product or declared.shared or not Path(self._plan.home).parent.is_dir():
             return None
@@ -68,5 +68,5 @@ class Reusable:
         if Path(path).exists():
             return recorded_sha256(Path(path)) or files.sha256(Path(path))
         maker = self._plan.maker(path)
-        found = self._of(maker) if maker else None
-        return found[1].outputs.get(Path(path).name, "") if found else ""
+        taken = self._of(maker) if maker else None
+        return taken[1].outputs.get(Path(path).name, "") if taken else ""

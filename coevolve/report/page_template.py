@@ -92,7 +92,7 @@ Every measured number links to its episodes in the <a href="{{ view }}">view</a>
 <tr>{% for text in row %}{% if loop.first %}<th scope="row">{{ text }}</th>{% else %}<td data-label="{{ table.heads[loop.index0] }}">{{ text }}</td>{% endif %}{% endfor %}</tr>
 {% endfor %}
 </tbody></table>
-{% for mark, text in table.notes.items() %}
+{% for mark, text in table.notes %}
 <p class="quiet">{{ "Note " ~ mark ~ ": " if mark }}{{ text }}</p>
 {% endfor %}
 {%- endmacro -%}

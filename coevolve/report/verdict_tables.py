@@ -19,11 +19,11 @@ _NEEDED, _BASIS = re.compile(r"(About )?\d+ seeds would "), re.compile(r"; \d+ t
 
 @dataclass(frozen=True)
 class VerdictTable:
-    """Texts by row and column, without empty columns; `notes`: what several rows say, by the mark in their remarks."""
+    """Texts by row and column, without empty columns; `notes`: what several rows say, with the mark in their remarks."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    notes: dict[str, str]
+    notes: tuple[tuple[str, str], ...]
 
 
 def verdict_table(judged: Sequence[Verdict], claims: Claims, labels: ReportLabels) -> VerdictTable:
@@ -71,15 +71,15 @@ def _table(
     remarks = [_remarks(of) for _, of in shown]
     counts = Counter(sentence for of_row in remarks for sentence in of_row)
     common = [sentence for sentence, count in counts.items() if count > 1][: len(ascii_lowercase)]
-    notes = dict(zip(ascii_lowercase, common, strict=False))
-    marks = {sentence: f"note {mark}" for mark, sentence in notes.items()}
+    notes = list(zip(ascii_lowercase, common, strict=False))
+    marks = {sentence: f"note {mark}" for mark, sentence in notes}
     rows = [
         _row(verdict, of, in_words(verdict.claim, claims, labels), " ".join(marks.get(each, each) for each in of_row))
         for (verdict, of), of_row in zip(shown, remarks, strict=True)
     ]
     filled = [column for column, texts in enumerate(zip(*rows, strict=True)) if any(texts)]
     if any(of.seeds_needed for _, of in shown):
-        notes[""] = needed
+        notes.append(("", needed))
     return VerdictTable(
         tuple(_HEADS[column] for column in filled),
         tuple(tuple(row[column] for column in filled) for row in rows),

@@ -145,7 +145,7 @@ def test_without_a_run_no_time_is_estimated_and_no_profile_is_guessed(suite, pri
     shutil.rmtree("results/glance/paper/page")
     counts, last = printed(0)
     assert counts.endswith("jobs are done, 1 to do.")
-    assert last == "No run yet; `coevolve plan --suite configs/glance.yaml --machine MACHINE` estimates its hours."
+    assert last == "No run yet; `coevolve plan --suite configs/glance.yaml` estimates its hours."
 
 
 def test_a_result_whose_provenance_cannot_be_read_is_to_do(suite, coevolve):

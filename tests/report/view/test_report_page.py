@@ -214,7 +214,7 @@ def test_a_verdict_says_each_thing_once(made):
     assert shown.heads == ("claim", "the paper", "measured", "p", "tasks x seeds", "seeds needed", "remark")
     assert [row[0] for row in shown.rows] == ["Co-evolving above ETO, WebShop", "ETO, WebShop: 63"]
     assert {row[2:] for row in shown.rows} == {("1.5 [-1, 4]", "0.2", "30 x 3", "12", "note a note b")}
-    assert list(shown.notes.values())[:2] == ["Claimed above 0.", caution]
+    assert [text for _, text in shown.notes][:2] == ["Claimed above 0.", caution]
 
 
 def test_verdicts_are_folded_and_those_not_run_are_one_line(browser, page):
