@@ -19,7 +19,7 @@ _NEEDED, _BASIS = re.compile(r"(About )?\d+ seeds would "), re.compile(r"; \d+ t
 
 @dataclass(frozen=True)
 class VerdictTable:
-    """Texts by row and column, without empty columns; `notes`: what several rows say, with the mark in their remarks."""
+    """Texts by row and column, without empty columns; `notes`: sentences of several rows, with their marks in them."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -83,7 +83,7 @@ def _table(
     return VerdictTable(
         tuple(_HEADS[column] for column in filled),
         tuple(tuple(row[column] for column in filled) for row in rows),
-        notes,
+        tuple(notes),
     )
 
 
