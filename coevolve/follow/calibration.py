@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import resource
 import subprocess
 import sys
@@ -69,6 +70,7 @@ def calibrated(machine: Machine) -> tuple[Machine, Calibration | None]:
 def calibrate() -> Calibration:
     """Run the small suite in a temporary folder, fit the constants, and keep them for `calibrated`."""
     machine = load_machine(MACHINE)
+    logging.getLogger("coevolve").setLevel(logging.WARNING)  # the jobs' progress
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan(load_suite(shipped_file(SUITE), [NAMED]), shards=machine.shards, root=folder)
         records = [path for method in plan.suite.methods for path in plan.evaluations(method).values()]

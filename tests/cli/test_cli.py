@@ -126,7 +126,7 @@ def test_an_ablation_is_planned_as_snakemake_runs_it(coevolve):
     expected = len(list(plan.jobs(plan.tables("nll"))))
     assert text.startswith("Suite smoke, ablation nll, on one CPU machine"), "of the computer at hand"
     assert re.findall(r"^\| all +\| +(\d+) ", text, re.MULTILINE) == 2 * [str(expected)]
-    assert expected < len(list(plan.jobs()))
+    assert expected != len(list(plan.jobs()))
 
 
 def test_targets_are_grouped(coevolve):
