@@ -10,15 +10,13 @@ import argparse
 
 import numpy as np
 import torch
-from scipy.optimize import nnls
 from torch.utils.benchmark import Timer
 
 from coevolve.config.loading import load_suite, machine_file, read_machine
-from coevolve.config.machine import Machine
 from coevolve.dag.plan import Plan
 from coevolve.follow import estimates
+from coevolve.follow.calibration import PARTS, fit, predicted, scaled
 
-PARTS = {"start": ("startup_seconds",), "training": ("training",), "playing": ("reading", "writing")}
 STAGES = ("untrained", "pretrain", "sft", "rft_train", "reference", "train", "rollout", "evaluate", "shard")
 
 
@@ -33,17 +31,11 @@ def main() -> None:
     machine = read_machine(asked.machine)
     plan = Plan(load_suite(asked.suite), shards=machine.shards, machine=str(machine_file(asked.machine)))
     stages, measured = done(plan, asked.stages, asked.clock)
-    parts = {name: seconds(plan, slower(machine, keys), stages) for name, keys in PARTS.items()}
-    before = seconds(plan, machine, stages)
-    matrix = np.stack([part - before for part in parts.values()], axis=1)
-    rest, weight = before - matrix.sum(axis=1), 1 / np.sqrt(measured)
-    scale, _ = nnls(matrix * weight[:, None], (measured - rest) * weight)
-    after = matrix @ scale + rest
-    report([stage for stage, _ in stages], measured, before, after)
-    for (name, keys), factor in zip(PARTS.items(), scale, strict=True):
-        for key in keys if factor else ():
-            old = getattr(machine.costs, key)
-            print(f"{key}: {old * factor if name == 'start' else old / factor:.3g} (is {old:g})")
+    before, factors = predicted(plan, machine, stages), fit(plan, machine, stages, measured)
+    fitted = scaled(machine, factors)
+    report([stage for stage, _ in stages], measured, before, predicted(plan, fitted, stages))
+    for key in (key for keys in PARTS.values() for key in keys):
+        print(f"{key}: {getattr(fitted.costs, key):.3g} (is {getattr(machine.costs, key):g})")
     print(f"one core, float32 products of 128 and of 1,024 rows: {flops(128):.2g} and {flops(1024):.2g} operations/s")
 
 
@@ -52,17 +44,6 @@ def done(plan: Plan, wanted: list[str], clock: str) -> tuple[list[tuple[str, dic
     jobs = [(stage, wildcards) for stage, wildcards in plan.jobs() if stage in wanted]
     took = {i: seconds for i, job in enumerate(jobs) if (seconds := estimates.measured(plan, *job, clock)) is not None}
     return [jobs[i] for i in took], np.array(list(took.values()))
-
-
-def seconds(plan: Plan, machine: Machine, jobs: list[tuple[str, dict[str, str]]]) -> np.ndarray:
-    """What the model predicts of each job."""
-    return np.array([estimates.cost(plan, machine, *job).seconds for job in jobs])
-
-
-def slower(machine: Machine, keys: tuple[str, ...]) -> Machine:
-    """The machine with one part of every job taking twice as long."""
-    changed = {key: getattr(machine.costs, key) * (2 if key == "startup_seconds" else 0.5) for key in keys}
-    return machine.model_copy(update={"costs": machine.costs.model_copy(update=changed)})
 
 
 def report(stages: list[str], measured: np.ndarray, before: np.ndarray, after: np.ndarray) -> None:

@@ -24,7 +24,7 @@ from coevolve.export.suite_export import JOBS
 from coevolve.follow import estimates
 from coevolve.follow.disk import disk
 from coevolve.records.tables import Estimate
-from coevolve.report import costs, drawing, loop, robustness
+from coevolve.report import costs, drawing, first_screen, loop, robustness
 from coevolve.report.costs import Line
 from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import size
@@ -182,9 +182,9 @@ def read(folder: str, name: str) -> Any:
 
 def points(estimate: Mapping[str, Any]) -> str:
     """A difference of rewards in points, with its interval; marked if it is decided by one seed."""
-    mean, low, high = (100 * estimate[key] for key in ("mean", "low", "high"))
-    carried = robustness.outcome(Estimate.model_validate(estimate), CONFIDENCE) == robustness.CARRIED
-    return f"{mean:+.1f} [{low:.1f}, {high:.1f}]{' (one seed)' * carried}"
+    measured = Estimate.model_validate(estimate)
+    carried = robustness.outcome(measured, CONFIDENCE) == robustness.CARRIED
+    return f"{first_screen.points(measured)}{' (one seed)' * carried}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -214,20 +214,11 @@ def results_svg() -> bytes:
 
 
 def _compared() -> Figure:
-    figure, (axes,) = drawing.panels("Co-evolving minus other rows", 1, columns=1)
-    figure.set_size_inches(8, 0.3 * len(COMPARED) + 0.8)
-    texts = []
-    for y, (text, folder, env, than) in enumerate(COMPARED):
+    named = []
+    for text, folder, env, than in COMPARED:
         estimate = differences(folder)[env]["coevolve", than]
-        mean, low, high = (100 * estimate[key] for key in ("mean", "low", "high"))
-        colour = drawing.series_colour(0)
-        axes.plot([low, high], [y, y], color=colour, linewidth=2)
-        axes.plot(mean, y, "o", color=colour, markerfacecolor=colour if low > 0 or high < 0 else "#ffffff")
-        texts.append(f"{text}   {points(estimate)}")
-    axes.axvline(0, color="black", linewidth=0.8)
-    axes.set(yticks=range(len(texts)), yticklabels=texts, ylim=(len(texts) - 0.5, -0.5))
-    drawing.label(axes, "Co-evolving minus ...", "points of average reward x 100, with 95 % intervals")
-    return figure
+        named.append((f"{text}   {points(estimate)}", Estimate.model_validate(estimate)))
+    return first_screen.draw("Co-evolving", named)
 
 
 def _edges(plan: Plan) -> Iterator[tuple[loop.Box, loop.Box, bool]]:

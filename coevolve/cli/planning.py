@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 from coevolve.cli.command import (
     CLAIMS,
     JSON,
-    MACHINE,
     OPTIONAL_MACHINE,
     OPTIONAL_SUITE,
     SUITE,
@@ -31,42 +29,53 @@ if TYPE_CHECKING:
 
 @command(
     *SUITE,
-    MACHINE,
-    argument("--ablation", metavar="NAME", help="plan this ablation's methods instead of the suite's"),
+    OPTIONAL_MACHINE,
+    argument("--ablation", metavar="NAME", help="plan this ablation's table instead of the whole suite"),
+    argument("--calibrate", action="store_true", help="measure this computer first, in about a minute (without GPUs)"),
 )
 def print_plan(options: argparse.Namespace) -> int:
     """Print the jobs of a suite with their estimated time, GPU-hours and disk, and the memory of its trainings."""
     from coevolve.config.derived.methods import labels
-    from coevolve.config.loading import load_suite, machine_file
+    from coevolve.config.loading import machine_file
     from coevolve.dag.machine import load_machine
     from coevolve.dag.plan import Plan
-    from coevolve.follow import disk, estimates
+    from coevolve.follow import calibration, disk, estimates
+    from coevolve.follow.reusable import Reusable
     from coevolve.report import claims, costs, power
     from coevolve.report.labels import words
     from coevolve.shipped import shipped_file
 
-    machine = load_machine(options.machine)
-    suite, part = suite_of(options), ""
-    if options.ablation:
-        methods = json.dumps(ablation_of(suite, options.ablation).methods)
-        others = [f"ablations.{name}.default=false" for name, each in suite.ablations.items() if each.default]
-        suite = load_suite(options.suite, [*options.set, f"methods={methods}", *others])
-        part = f", ablation {options.ablation},"
+    suite = suite_of(options)
+    name = options.machine or calibration.machine_at_hand(suite)
+    machine = load_machine(name)
+    if options.calibrate and machine.gpus_per_node:
+        raise UserError(f"--calibrate measures this computer without GPUs, and `{name}` has some; leave it out.")
+    if options.calibrate:
+        calibration.calibrate()
+    machine, measured = calibration.calibrated(machine)
     plan = Plan(suite, shards=machine.shards)
-    paces = [list(estimates.jobs(plan, each)) for each in (machine, *costs.paced(machine))]
-    source = machine_file(options.machine)
+    targets, part = list[str](), ""
+    if options.ablation:
+        ablation_of(suite, options.ablation)  # raises for an unknown one
+        targets, part = plan.tables(options.ablation), f", ablation {options.ablation},"
+    paces = [list(estimates.jobs(plan, each, targets)) for each in (machine, *costs.paced(machine))]
+    source = f"{machine_file(name)}{f', {measured}' if measured else ''}"
     show(f"Suite {suite.suite}{part} on {machine.label}, estimated, not measured, from {source}.\n")
     rows, *ends = (costs.lines((stage, cost) for stage, _, cost in jobs) for jobs in paces)
     show(f"{costs.text('stage', rows, ends=ends)}\n")
     rows, *ends = (costs.lines((method, cost) for _, method, cost in jobs) for jobs in paces)
     show(f"{costs.text('method', rows, labels(plan.suite), ends)}\n")
-    if memory := estimates.memory(plan, machine):
+    if reused := Reusable(plan).sentence(plan.unfinished(targets)):
+        show(f"Of what is left, {reused}.")
+    if memory := estimates.memory(plan, machine, targets):
         show("Memory of a GPU in a training with sequences of the whole context, computed:")
         for (model, stage), bytes_ in memory.items():
             show(f"  {suite.models[model].label}, {words(stage)}: {bytes_ / 1e9:.0f} GB")
-    show(f"\n{disk.disk(plan, machine)}")
-    if starts := estimates.starts(plan, machine):
-        show(starts)
+    needed = disk.disk(plan, machine, targets)
+    show(f"\n{needed}")
+    for text in (disk.missing(plan.home, needed), estimates.starts(plan, machine, targets)):
+        if text:
+            show(text)
     show(power.line(claims.load(shipped_file(CLAIMS)), suite, power.load_noise(shipped_file(NOISE))))
     return 0
 
@@ -137,12 +146,19 @@ def print_config(options: argparse.Namespace) -> int:
 
 @command(*SUITE)
 def print_targets(options: argparse.Namespace) -> int:
-    """List the named Snakemake targets of a suite."""
+    """List the named Snakemake targets of a suite: tables, ablations, environments, methods."""
+    from coevolve.dag import targets
     from coevolve.dag.plan import Plan
-    from coevolve.dag.targets import targets
 
-    for target in targets(Plan(suite_of(options))):
-        show(f"{target.name:40} {target.text}")
+    suite = suite_of(options)
+    every = list(targets.targets(Plan(suite)))
+    for group in (targets.TABLES, targets.ABLATIONS, targets.ENVIRONMENTS, targets.METHODS):
+        show(f"{group}:")
+        for target in (each for each in every if each.group == group):
+            show(f"  {target.name:40} {target.text}")
+    show(f"{targets.ALONE}, such as `{next(each.name for each in every if each.group == targets.ALONE)}`:")
+    for name, section in suite.envs.items():
+        show(f"  {f'{name}_METHOD':40} a method from above, without `method_`, on {section.label}")
     return 0
 
 

@@ -73,8 +73,8 @@ class CostConstants(Strict):
     run faster than the benchmark that gave `flops`. `reading` and `writing` are those of the built-in engine,
     `vllm_reading` and `vllm_writing` vLLM's (None: the same). `startup_seconds`: the time of a job before its first
     step; `reading_weights_seconds`: the part of it in which a training reads its policy from the disk that nodes share.
-    `turn_scale` multiplies the environments' own `expected.turn_seconds`. `slow` and `fast`: constants at the ends of a
-    range, which give hours as one.
+    `job_seconds`: the time of every job outside of its stage. `turn_scale` multiplies the environments' own
+    `expected.turn_seconds`. `slow` and `fast`: constants at the ends of a range, which give hours as one.
     """
 
     flops: Rate
@@ -85,6 +85,7 @@ class CostConstants(Strict):
     vllm_writing: Rate | None = None
     startup_seconds: Rate
     reading_weights_seconds: Annotated[float, Field(ge=0.0)] = 0.0
+    job_seconds: Annotated[float, Field(ge=0.0)] = 0.0
     turn_scale: Rate = 1.0
     slow: dict[CostConstant, Rate] = Field(default={})
     fast: dict[CostConstant, Rate] = Field(default={})

@@ -15,11 +15,12 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def validated(kind: type[M], path: Path, raw: Section) -> M:
-    """`raw` as a config of this kind; raises `UserError` that names the file and the first wrong key."""
+    """`raw` as a config of this kind; raises `UserError` that names the file or the command line, and the wrong key."""
     try:
         return kind.model_validate(raw.plain())
     except ValidationError as error:
-        raise UserError(f"{path}: {explain(error, kind, raw)}") from None
+        given = raw.origin(error.errors()[0]["loc"]).startswith("--set ")
+        raise UserError(f"{'command line' if given else path}: {explain(error, kind, raw)}") from None
 
 
 def explain(error: ValidationError, kind: type[BaseModel], raw: Any) -> str:
@@ -31,6 +32,13 @@ def explain(error: ValidationError, kind: type[BaseModel], raw: Any) -> str:
         *parents, last = first["loc"]
         return ended(f"unknown key `{key}`{suggestion(str(last), _siblings(kind, parents, raw))}")
     if first["type"] == "missing":
+        *section, name = location[:-1] or [""]
+        if isinstance(raw, Section) and section and raw.origin(location).startswith("--set "):
+            siblings: Any = raw
+            for part in section:
+                siblings = siblings[part]
+            if hint := suggestion(str(name), siblings.keys() - {name}):
+                return ended(f"unknown key `{'.'.join(map(str, location[:-1]))}`{hint}")
         return f"key `{key}` is missing; add it."
     if first["type"] == UNKNOWN_KIND:
         return ended(f"key `{key}`: {first['msg']}")

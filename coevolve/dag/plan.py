@@ -1,6 +1,7 @@
 """The DAG: every stage's jobs with their inputs, outputs and digests. Imports no torch, so a dry run is quick."""
 
 import functools
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -214,6 +215,10 @@ class Plan(Layout):
             seen.add(key)
             yield stage, wildcards
             waiting += files_of(self.inputs(stage, wildcards))
+
+    def unfinished(self, targets: Sequence[str] = ()) -> list[JobKey]:
+        """The jobs that `targets` (a full run's) need without all of their files."""
+        return [job for job in self.jobs(targets) if not all(map(os.path.exists, self.files(*job)))]
 
     def maker(self, path: str) -> JobKey | None:
         """The stage and wildcards that make a file; None for a file that comes from outside."""

@@ -12,11 +12,17 @@ from coevolve.dag.rules.page import exported
 
 @dataclass(frozen=True)
 class Target:
-    """A name for some files, and what they are in one line."""
+    """A name for some files, what they are in one line, and the group of targets that it belongs to."""
 
+    group: str
     name: str
     text: str
     files: tuple[str, ...]
+
+
+#: The groups, in their order. Those of the last are listed by environment alone.
+TABLES, ABLATIONS, ENVIRONMENTS, METHODS = "Tables and figures", "Ablations", "Environments", "Methods"
+ALONE = "One method on one environment"
 
 
 def targets(plan: Plan) -> Iterator[Target]:
@@ -24,18 +30,21 @@ def targets(plan: Plan) -> Iterator[Target]:
     suite = plan.suite
     methods = [method for method in suite.recipes if supports(suite, method)]
     for name in exported(suite):
-        yield Target(name, STAGES[name].help, tuple(plan.files(name, {})))
+        yield Target(TABLES, name, STAGES[name].help, tuple(plan.files(name, {})))
     for env, section in suite.envs.items():
-        yield Target(f"env_{env}", f"all methods on {section.label}", _evaluated(plan, suite.methods, [env]))
+        yield Target(
+            ENVIRONMENTS, f"env_{env}", f"all methods on {section.label}", _evaluated(plan, suite.methods, [env])
+        )
     for method in methods:
         text = f"{suite.recipes[method].label} on all environments"
-        yield Target(f"method_{method}", text, _evaluated(plan, [method], list(suite.envs)))
+        yield Target(METHODS, f"method_{method}", text, _evaluated(plan, [method], list(suite.envs)))
     for env, method in product(suite.envs, methods):
         text = f"{suite.recipes[method].label} on {suite.envs[env].label}"
-        yield Target(f"{env}_{method}", text, _evaluated(plan, [method], [env]))
+        yield Target(ALONE, f"{env}_{method}", text, _evaluated(plan, [method], [env]))
     for name, ablation in suite.ablations.items():
         if all(supports(suite, method) for method in ablation.methods):
-            yield Target(f"ablation_{name}", f"{ablation.label} ({ablation.source})", tuple(plan.tables(name)))
+            text = f"{ablation.label} ({ablation.source})"
+            yield Target(ABLATIONS, f"ablation_{name}", text, tuple(plan.tables(name)))
 
 
 def _evaluated(plan: Plan, methods: list[str], envs: list[str]) -> tuple[str, ...]:

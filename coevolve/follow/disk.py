@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import heapq
+import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
+from pathlib import Path
 
 from coevolve.config.derived.sizes import job_resources, trained_parameters
 from coevolve.config.machine import Machine
@@ -125,3 +127,13 @@ class _Run:
             return 0.0
         kept = CHECKPOINTS if job_resources(self.machine, stage).processes > 1 else 1
         return trained_parameters(model, stage) * BYTES_A_CHECKPOINT * kept
+
+
+def missing(home: str, needed: Disk) -> str:
+    """What the disk of a suite's results lacks for a run on one node, in one sentence; empty if nothing."""
+    folder = next(path for path in (Path(home), *Path(home).resolve().parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    if free >= needed.peak:
+        return ""
+    least, short = size(needed.peak / 1e9), size((needed.peak - free) / 1e9)
+    return f"{folder.resolve()}: {size(free / 1e9)} are free and {least} are needed; make room for {short}."

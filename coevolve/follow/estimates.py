@@ -1,6 +1,6 @@
 """Costs of a suite's jobs: estimated before they run, and measured once they are done."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,9 @@ MICRO_BATCHES: dict[str, Callable[[Suite], int]] = {
 }
 
 
-def jobs(plan: Plan, machine: Machine) -> Iterator[tuple[str, str, Cost]]:
-    """(stage, method, cost) of every job of a full run; jobs that methods share have the method `shared`."""
-    for stage, wildcards in plan.jobs():
+def jobs(plan: Plan, machine: Machine, targets: Sequence[str] = ()) -> Iterator[tuple[str, str, Cost]]:
+    """(stage, method, cost) of every job that `targets` (a full run's) need; shared ones have the method `shared`."""
+    for stage, wildcards in plan.jobs(targets):
         method = Branch.parse(wildcards["branch"]).method if "branch" in wildcards else ""
         yield stage, method if method in plan.suite.recipes else "shared", cost(plan, machine, stage, wildcards)
 
@@ -42,12 +42,12 @@ def cost(plan: Plan, machine: Machine, stage: str, wildcards: Wildcards) -> Cost
     return replace(estimated, measured=took, measured_cpu=cpu, reused="reused_from" in record)
 
 
-def memory(plan: Plan, machine: Machine) -> dict[tuple[str, str], float]:
+def memory(plan: Plan, machine: Machine, targets: Sequence[str] = ()) -> dict[tuple[str, str], float]:
     """Bytes of a GPU in trainings of all weights that recompute activations, by (model, stage); none without GPUs.
 
     Computed for micro-batches of sequences, or pairs of them, that fill the context, without a reference model.
     """
-    jobs = {(wildcards["model"], stage) for stage, wildcards in plan.jobs() if stage in MICRO_BATCHES}
+    jobs = {(wildcards["model"], stage) for stage, wildcards in plan.jobs(targets) if stage in MICRO_BATCHES}
     memory_of = {}
     for name, stage in sorted(jobs) if machine.gpus_per_node else ():
         model, resources = plan.suite.models[name], job_resources(machine, stage)
@@ -58,10 +58,10 @@ def memory(plan: Plan, machine: Machine) -> dict[tuple[str, str], float]:
     return memory_of
 
 
-def starts(plan: Plan, machine: Machine) -> str:
+def starts(plan: Plan, machine: Machine, targets: Sequence[str] = ()) -> str:
     """How many of a full run's GPU-hours are starts of jobs, and what would shorten those of trainings; "" for none."""
     all_starts = trainings = second = 0.0
-    for stage, wildcards in plan.jobs():
+    for stage, wildcards in plan.jobs(targets):
         needs = job_resources(machine, stage)
         hours = machine.costs.startup_seconds * needs.gpus * needs.nodes * plan.workload(stage, wildcards).starts / 3600
         all_starts += hours

@@ -46,12 +46,24 @@ class Forecast:
     slots: int
 
     @classmethod
-    def of(cls, plan: Plan, machine: Machine, jobs: Iterable[JobKey], slots: int, *, cluster: bool) -> Forecast:
-        """The forecast of `jobs` on a computer with `slots` cores, or on a cluster that takes `slots` jobs at once."""
+    def of(
+        cls,
+        plan: Plan,
+        machine: Machine,
+        jobs: Iterable[JobKey],
+        slots: int,
+        *,
+        cluster: bool,
+        reused: Collection[JobId] = (),
+    ) -> Forecast:
+        """The forecast of `jobs` on a computer with `slots` cores, or on a cluster that takes `slots` jobs at once.
+
+        `reused` ones take another suite's result.
+        """
         keys = {job_id(*job): job for job in jobs}
         after = {key: {job_id(*other) for other in producers(plan, *job)} & keys.keys() for key, job in keys.items()}
         return cls(
-            {key: _estimated(plan, machine, *job) for key, job in keys.items()},
+            {key: START_SECONDS if key in reused else _estimated(plan, machine, *job) for key, job in keys.items()},
             after,
             {key: 1 if cluster else _width(machine, job[0], slots) for key, job in keys.items()},
             slots,

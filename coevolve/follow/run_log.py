@@ -22,8 +22,10 @@ from coevolve.dag.rules import STAGES
 from coevolve.dag.targets import targets
 from coevolve.errors import suggestion
 from coevolve.follow import estimates, job_text
+from coevolve.follow.calibration import calibrated
 from coevolve.follow.forecast import Forecast, JobId, job_id
 from coevolve.follow.pruning import Pruning
+from coevolve.follow.reusable import Reusable
 from coevolve.follow.run_record import RunRecord
 
 NOTHING = "Nothing to be done"
@@ -55,17 +57,23 @@ class RunLog:
         self._todo: set[JobId] = set()
         self._total, self._cluster, self._begun = 0, False, 0.0
 
-    def begin(self, record: RunRecord, pruning: Pruning | None = None) -> None:
-        """Take the jobs of the run, and print how many there are; prune what none of them reads."""
+    def begin(self, record: RunRecord, pruning: Pruning | None = None, *, reuse: bool = False) -> None:
+        """Take the jobs of the run, and print how many there are; prune what none of them reads.
+
+        `reuse`: the run takes results of other suites where it can.
+        """
         todo = [record.jobs[number] for number in record.todo]
-        machine = load_machine(record.machine)
-        self._forecast = Forecast.of(self._plan, machine, todo, record.slots, cluster=record.cluster)
+        machine, _ = calibrated(load_machine(record.machine))
+        known = Reusable(self._plan)
+        reused = {job_id(*job) for job in todo if known.source(job)} if reuse else set()
+        self._forecast = Forecast.of(self._plan, machine, todo, record.slots, cluster=record.cluster, reused=reused)
         self._todo, self._total = {job_id(*job) for job in todo}, len(record.jobs)
         self._cluster, self._begun = record.cluster, time.monotonic()
         if todo:
             left = job_text.about(self._forecast.whole)
             done = f", {self._total - len(todo)} are done" if len(todo) < self._total else ""
-            _write(f"Suite {self._plan.suite.suite}: {self._total} jobs{done}; {left} left.")
+            taken = f", {known.sentence(todo)}" if reused else ""
+            _write(f"Suite {self._plan.suite.suite}: {self._total} jobs{done}{taken}; {left} left.")
         self._pruning = pruning
         self.prune()
 

@@ -26,6 +26,7 @@ from coevolve.envs import registry
 from coevolve.errors import UserError
 from coevolve.follow import preflight_jobs, slurm
 from coevolve.follow.pruning import Pruning, require_weights
+from coevolve.follow.reusable import Reusable
 from coevolve.follow.run_log import RunLog, end_message
 from coevolve.follow.run_record import RunRecord
 from coevolve.run.job_server import JobServer
@@ -62,7 +63,8 @@ class SnakemakeRun:
         self._server: JobServer | None = None
         self._log = RunLog(self.plan)
         for handler in workflow.logger_manager.get_log_handlers():
-            handler.receive = self._log.receive  # of the plugin that the profiles select; others ignore the attribute
+            # of the plugin that the profiles select; others ignore the attributes
+            handler.receive, handler.of_dry_run = self._log.receive, self._reused
 
     def _contain(self, settings: Any) -> bool:
         """Whether jobs run in images, as the machine says or `--sdm apptainer`; Snakemake's settings follow it.
@@ -146,10 +148,23 @@ class SnakemakeRun:
         # A run that makes policies again, for another run that will read them, deletes none.
         made_again = all(policy_dir.REF_NAME in map(os.path.basename, job.output) for job in dag.targetjobs)
         prunes = self.machine.prune_weights and not made_again
-        self._log.begin(record, Pruning.of(self.plan, record.jobs, todo, record.options) if prunes else None)
+        self._log.begin(
+            record,
+            Pruning.of(self.plan, record.jobs, todo, record.options) if prunes else None,
+            reuse=self._reuse == "--reuse",
+        )
         if self.machine.fork_jobs and not self._contained and self._same_python:
             stages = [name for name, stage in STAGES.items() if stage.image in ("train", "sample")]
             self._server = JobServer(stages, {**self._offline, "OMP_NUM_THREADS": "1"})
+
+    def _reused(self) -> str:
+        """How many jobs of a dry run would take another suite's result, in one sentence; empty if none would."""
+        # Records arrive in another thread, while a dry run goes on.
+        needed = self._workflow.dag.needrun_jobs(exclude_finished=False) if self._reuse == "--reuse" else ()
+        sentence = Reusable(self.plan).sentence(
+            (j.rule.name, j.wildcards_dict) for j in needed if j.rule.name in STAGES
+        )
+        return sentence and f"Suite {self.plan.suite.suite}: {sentence}."
 
     def end(self, log: Sequence[str], *, successful: bool) -> str | None:
         """Stop what was started; returns what is printed of a successful run: its results and Snakemake's log."""

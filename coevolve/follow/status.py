@@ -256,7 +256,7 @@ def text(results: SuiteState, machine: Machine | None) -> Iterator[str]:
     for key in keys[JobState.CHANGED]:
         yield f"CHANGED  {names[key]}: {states[key].text}\n         to make it again: {results.remake(key)}"
     if not results.is_run_alive and any(states[key].state not in SETTLED for key in results.requested):
-        plan = f"`coevolve plan --suite {shlex.quote(results.name)} --machine MACHINE` estimates its hours."
+        plan = f"`coevolve plan --suite {shlex.quote(results.name)}` estimates its hours."
         yield f"No run is active; to continue: {results.command()}" if results.record else f"No run yet; {plan}"
     if states.get(("page",), JobStatus(JobState.TODO)).state is JobState.DONE:
         yield f"Report page: {results.plan.page}"

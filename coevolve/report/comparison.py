@@ -212,15 +212,34 @@ def _comparability(a: EvaluationResult, b: EvaluationResult, split: str) -> Iter
     pairs = setting_pairs(a, b, split)
     deciding = [pair for pair in pairs if pair.name not in SAMPLING]
     differing, unstated = sum(pair.stated for pair in deciding), sum(not pair.stated for pair in deciding)
-    verdict = "comparable: every setting is the same."
+    verdict = f"comparable: every setting of the evaluation is the same{_weights(a, b)}."
     if differing:
         verdict = f"NOT comparable (settings that differ: {differing}; not stated by both: {unstated})."
     elif unstated:
         verdict = f"comparability is unknown (settings not stated by both: {unstated})."
     yield f"{names}: {verdict}\n"
-    if pairs:
-        head, rows = ["setting", a.label, b.label, ""], [pair.row() for pair in pairs]
-        yield tabulate(rows, headers=head, tablefmt="github", disable_numparse=True) + "\n"
+    for title, shown in (("setting", pairs), ("training", training_pairs(a, b))):
+        if shown:
+            head, rows = [title, a.label, b.label, ""], [pair.row() for pair in shown]
+            yield tabulate(rows, headers=head, tablefmt="github", disable_numparse=True) + "\n"
+
+
+def training_pairs(a: EvaluationResult, b: EvaluationResult) -> list[SettingPair]:
+    """What differs between the trainings of the weights, as far as both state it."""
+    pairs = [SettingPair(name, a.training[name], b.training.get(name)) for name in a.training if b.training]
+    pairs += [
+        SettingPair(name, None, value) for name, value in b.training.items() if a.training and name not in a.training
+    ]
+    return [pair for pair in pairs if pair.a != pair.b]
+
+
+def _weights(a: EvaluationResult, b: EvaluationResult) -> str:
+    """Whether both are of the same weights, as far as both state them."""
+    if a.model is None or b.model is None:
+        return ""
+    if a.model.sha256 == b.model.sha256:
+        return "; both are of the same weights"
+    return f"; the weights differ (sha256 {a.model.sha256[:8]} and {b.model.sha256[:8]})"
 
 
 def _comparable(pairs: Sequence[SettingPair]) -> bool | None:

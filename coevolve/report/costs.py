@@ -7,8 +7,8 @@ Every constant stands in a config: a job's work in `envs.*.expected` and the mod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, astuple, dataclass
+from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
@@ -31,6 +31,8 @@ ACCOUNTED = (
 )
 #: Floating-point operations per weight and token of a training step, and of a forward pass.
 TRAIN, FORWARD = 6.0, 2.0
+#: Lines with a smaller share of the whole time are shown together.
+SMALL = 0.01
 #: Policies are kept in float32 (a row's last as `models.*.final_dtype` says); a token takes about this many bytes:
 #: its id and text in JSON, or its id and log-prob.
 BYTES_A_WEIGHT, BYTES_A_TOKEN = 4, 12
@@ -89,7 +91,7 @@ def estimate(
     of_vllm = (constants.vllm_reading, constants.vllm_writing) if engine == "vllm" else (None, None)
     reading, writing = (of_vllm[0] or constants.reading), (of_vllm[1] or constants.writing)
     devices = constants.flops * needs.processes
-    seconds = constants.startup_seconds if work.starts else 0.0
+    seconds = constants.job_seconds + (constants.startup_seconds if work.starts else 0.0)
     seconds += TRAIN * weights * work.train / (devices * constants.training)
     seconds += FORWARD * weights * work.read / (devices * reading)
     seconds += FORWARD * weights * work.write / (devices * writing)
@@ -109,6 +111,22 @@ def lines(named: Iterable[tuple[str, Cost]]) -> list[Line]:
     return [_line(name, group) for name, group in {**groups, "all": [cost for _, cost in costs]}.items()]
 
 
+def merged(rows: Sequence[Line]) -> list[Line]:
+    """The lines with those of less than `SMALL` of the time of `all`, which comes last, as one before it."""
+    times = [max(row.hours, row.done_measured_hours, row.reused_hours) for row in rows]
+    small = [row for row, time in zip(rows, times, strict=True) if time < SMALL * max(times)]
+    if len(small) < 2 or not any(times):
+        return list(rows)
+    name = f"{len(small)} others"
+    values: dict[str, Any] = {field: [asdict(row)[field] for row in small] for field in asdict(small[0])}
+    sums: dict[str, Any] = {
+        field: None if None in column else sum(column) for field, column in values.items() if field != "name"
+    }
+    together = Line(name=name, **sums)
+    large = [row for row in rows if row not in small]
+    return [*large[:-1], together, large[-1]]
+
+
 def text(
     heading: str, rows: Sequence[Line], labels: Mapping[str, str] = {}, ends: Sequence[Sequence[Line]] = ()
 ) -> str:
@@ -119,6 +137,7 @@ def text(
     """
     done, reused = any(row.done for row in rows), any(row.reused for row in rows)
     ranges = dict(zip((row.name for row in rows), zip(*ends, strict=True), strict=True)) if ends else {}
+    rows = merged(rows)
     columns: list[tuple[str, bool, Callable[[Line], str]]] = [
         (heading, True, lambda row: labels.get(row.name, words(row.name))),
         ("jobs", True, lambda row: f"{row.jobs:,}"),
@@ -160,7 +179,8 @@ def _ratio(row: Line) -> str:
 def draw(tables: Mapping[str, Sequence[Line]], labels: Mapping[str, str]) -> Figure:
     """The figure: predicted and measured hours of the jobs that ran; `labels` name the methods."""
     return drawing.bars(
-        "Costs", {f"By {heading}, hours": [_bar(line, labels) for line in lines] for heading, lines in tables.items()}
+        "Costs",
+        {f"By {heading}, hours": [_bar(line, labels) for line in merged(lines)] for heading, lines in tables.items()},
     )
 
 

@@ -26,7 +26,7 @@ from coevolve.records.evaluation import EpisodeNotes, EvalRecord, TurnFlaw
 from coevolve.records.provenance import Provenance
 from coevolve.report import flaws, stats
 from coevolve.report.number_text import with_interval
-from coevolve.storage import files, jsonl, provenance
+from coevolve.storage import files, jsonl, policy_dir, provenance
 
 #: Settings that a file written by hand can state; a file of the kit has further ones, `envs.<environment>.<key>`.
 SETTINGS = {
@@ -95,6 +95,7 @@ class ModelIdentity(Record):
 class EvaluationResult(Record):
     """One model's evaluation. `settings` decide comparability; those of a split, such as its task list, are in it.
 
+    `training` has the settings of the training that made the weights, if its provenance is at hand; it decides nothing.
     `spent` are an endpoint's tokens and their cost, `left_out` the number of tasks that have no result, since the
     environment failed. `versions`, `commit` and `code_digest` are those of the run.
     """
@@ -105,6 +106,7 @@ class EvaluationResult(Record):
     model: ModelIdentity | None = None
     settings: dict[str, Scalar]
     splits: dict[str, SplitResult] = Field(min_length=1)
+    training: dict[str, Scalar] = Field(default={}, exclude_if=operator.not_)
     spent: dict[str, Any] | None = None
     left_out: int | None = Field(default=None, ge=0)
     commit: str = ""
@@ -137,6 +139,7 @@ def from_folder(folder: Path, label: str = "") -> EvaluationResult:
             split: _split([r for r in records if r.split == split])
             for split in dict.fromkeys(record.split for record in records)
         },
+        training=_training(record, folder),
         spent={key: value for key, value in spent.items() if key != "episodes"} if spent else None,
         left_out=(notes and notes.left_out) or None,
         commit=record.commit,
@@ -162,12 +165,14 @@ def read(path: Path) -> EvaluationResult:
 
 
 def read_all(paths: Sequence[Path]) -> list[EvaluationResult]:
-    """The results in several files; where two have one label, each gets its path added."""
+    """The results in several files; where two have one label, each gets what is its own in its path added."""
     results = [read(path) for path in paths]
     count = Counter(result.label for result in results)
+    common = set.intersection(*({*enumerate(path.parts)} for path in paths))
+    named = ["/".join(part for n, part in enumerate(path.parts) if (n, part) not in common) or path for path in paths]
     return [
-        result.model_copy(update={"label": f"{result.label} ({path})"}) if count[result.label] > 1 else result
-        for result, path in zip(results, paths, strict=True)
+        result.model_copy(update={"label": f"{result.label} ({name})"}) if count[result.label] > 1 else result
+        for result, name in zip(results, named, strict=True)
     ]
 
 
@@ -186,10 +191,10 @@ def table(results: Sequence[EvaluationResult]) -> str:
         for name, split in result.splits.items()
     ]
     grid = tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)
-    named = ((f"{result.label}, {name}", split.values) for result in results for name, split in result.splits.items())
+    named = [(f"{result.label}, {name}", split.values) for result in results for name, split in result.splits.items()]
     left_out = [f"{result.label} {result.left_out}" for result in results if result.left_out]
     lost = f"Tasks left out, since the environment failed: {', '.join(left_out)}." if left_out else ""
-    return "\n\n".join(filter(None, [grid, flaws.remark(named), lost]))
+    return "\n\n".join(filter(None, [grid, flaws.remark(named), flaws.unrewarded(named), lost]))
 
 
 def _settings(
@@ -220,6 +225,17 @@ def _settings(
     yield from (
         (name, value) for model in config["models"].values() for name, value in model.items() if name in SAMPLING
     )
+
+
+def _training(record: Provenance, folder: Path) -> dict[str, Scalar]:
+    """What the policy's provenance has of its training, for any current folder; empty if it is not there."""
+    homes = folder.resolve().parents
+    read = [Path(path) for path in record.inputs if Path(path).name == policy_dir.REF_NAME]
+    named = [home.joinpath(*path.parts[-n:]) for path in read for n in range(1, len(path.parts) + 1) for home in homes]
+    made = next((made for path in named if (made := provenance.of_file(path.with_name(provenance.NAME)))), None)
+    if made is None:
+        return {}
+    return {"stage": made.stage, **made.wildcards} | dict(_flat({"seed": made.seeds.get("suite"), **made.config}))
 
 
 def _split(records: Sequence[EvalRecord]) -> SplitResult:

@@ -82,6 +82,8 @@ def panels(data: Analysis, labels: ReportLabels) -> Iterator[Panel]:
     for rows, quantity, field in of_kinds:
         for (method, agent), of_agent in stats.group_by(rows, "method", "agent").items():
             title = f"{labels.method(method)}, {agent} agent: {quantity}"
+            if field == "share" and len(stats.group_by(of_agent, "kind")) < 2:
+                continue  # its share is 1
             yield title, of_agent, partial(_draw_kinds, quantity=quantity, field=field)
 
 
@@ -94,7 +96,7 @@ def _draw_hard_negatives(axes: Axes, rows: Sequence[HardNegatives], labels: Repo
     if any(row.agent == "failure" for row in rows):
         axes.plot([], [], "k--", label="failure agent")
     ticks = sorted({row.iteration for row in rows})
-    axes.set(xlabel="iteration", ylabel="share of explorations", ylim=(0, None), xticks=ticks)
+    axes.set(xlabel="iteration", ylabel="share of explorations", ylim=(0, 1), xticks=ticks)
 
 
 def _draw_gradients(axes: Axes, rows: Sequence[GradientShare], labels: ReportLabels) -> None:
@@ -132,7 +134,7 @@ def _draw_kinds(axes: Axes, rows: Sequence[Any], labels: ReportLabels, quantity:
         values = [(row.iteration, getattr(row, field)) for row in of_kind]
         points = stats.mean_curve((iteration, value) for iteration, value in values if value is not None)
         drawing.curves(axes, kind_label(kind), _colour(kind), points, {}, "o-")
-    axes.set(xlabel="iteration", ylabel=quantity)
+    axes.set(xlabel="iteration", ylabel=quantity, **({"ylim": (0, 1)} if field == "share" else {}))
     axes.locator_params(axis="x", integer=True)
 
 

@@ -1,4 +1,4 @@
-"""The remark under a table on rows with filtered episodes, or with many turns cut, empty or without an action."""
+"""Remarks under a table: rows with filtered episodes, with many flawed turns, or with almost no reward."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -6,13 +6,18 @@ from typing import Protocol
 
 from coevolve.records.episodes import StopReason
 from coevolve.records.evaluation import TurnFlaw
+from coevolve.report.labels import STOPS
 
 #: The share of an evaluation's turns from which on its row is named.
 LIMIT = 0.1
+#: The share of an evaluation's episodes without reward above which their endings are named.
+ZEROS = 0.9
 _WORDS = {TurnFlaw.CUT: "cut at the token limit", TurnFlaw.EMPTY: "empty", TurnFlaw.NO_ACTION: "without an action"}
 
 
 class _Episode(Protocol):
+    @property
+    def reward(self) -> float: ...
     @property
     def stop(self) -> StopReason: ...
     @property
@@ -27,6 +32,20 @@ def remark(rows: Iterable[tuple[str, Collection[_Episode]]]) -> str:
     sentence = (
         "More than a tenth of the turns were cut, empty or without an action, or a content filter ended episodes."
     )
+    return f"{sentence} {'; '.join(named)}." if named else ""
+
+
+def unrewarded(rows: Iterable[tuple[str, Collection[_Episode]]]) -> str:
+    """Names the rows of which more than `ZEROS` of the episodes earn 0, each with the endings of these; else empty."""
+    named = []
+    for name, episodes in rows:
+        zeros = [episode for episode in episodes if not episode.reward]
+        if len(zeros) > ZEROS * len(episodes):
+            ends = Counter(STOPS[episode.stop] for episode in zeros).most_common()
+            turns, idle = sum(e.turns for e in zeros), sum(e.flaws.get(TurnFlaw.NO_ACTION, 0) for e in zeros)
+            without = f", {idle} of {turns} turns without an action" if idle else ""
+            named.append(f"{name}, {len(zeros)}: {', '.join(f'{end} {count}' for end, count in ends)}{without}")
+    sentence = "More than nine of ten episodes earned nothing; their endings:"
     return f"{sentence} {'; '.join(named)}." if named else ""
 
 

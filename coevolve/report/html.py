@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
-from pydantic import BaseModel
+from pydantic import AliasPath, BaseModel, Field
 
 from coevolve.config.restriction import as_dict
 from coevolve.config.suite import Suite
@@ -20,14 +21,17 @@ from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.provenance import Provenance
 from coevolve.records.tables import Cell
 from coevolve.records.training import TrainReport
-from coevolve.report import loop, regime, training_figure, verdicts, view
+from coevolve.report import drawing, first_screen, loop, regime, training_figure, verdicts, view
 from coevolve.report.claims import Claims
+from coevolve.report.differences import Difference
 from coevolve.report.labels import ReportLabels, words
 from coevolve.report.loop import Box
 from coevolve.report.number_text import duration, readable
-from coevolve.report.page_sections import SECTIONS
+from coevolve.report.page_sections import FURTHER, SECTIONS, FigureSection
 from coevolve.report.page_template import TEMPLATE
 from coevolve.report.regime import RegimeCheck
+from coevolve.report.table import Footnote, Table, estimate_text
+from coevolve.report.verdict_tables import miniature_table, verdict_table
 from coevolve.report.verdicts import OUTCOMES, Verdict
 from coevolve.report.why import splits, tables
 from coevolve.storage import product_file
@@ -35,6 +39,8 @@ from coevolve.storage import product_file
 #: Address of the suite's view, relative to the report.
 VIEW = "../../view/index.html"
 _CHANGES = {True: " with uncommitted changes", False: "", None: " (uncommitted changes unknown)"}
+#: Characters of a cell from which its table is one of sentences.
+SENTENCE = 60
 #: Titles of Markdown files, in the order of the page.
 _TEXTS = {
     "summary": "Differences between methods, pairs and drops, in numbers",
@@ -63,10 +69,14 @@ _SECTIONS = {
 
 
 class LabelledSection(BaseModel):
-    """A model, environment or method of a suite: its label, and the iterations of a method that has its number."""
+    """A model, environment or method of a suite: its label.
+
+    `iterations` of a method that has its own number; `tiny`: the sizes of a model that is made from nothing.
+    """
 
     label: str
     iterations: int | None = None
+    tiny: dict[str, Any] | None = None
 
 
 class RunSettings(BaseModel):
@@ -80,6 +90,7 @@ class RunSettings(BaseModel):
     recipes: dict[str, LabelledSection]
     seeds: tuple[int, ...]
     iterations: dict[str, int]
+    confidence: float = Field(0.95, validation_alias=AliasPath("report", "confidence"))
 
     @classmethod
     def of(cls, suite: Suite) -> RunSettings:
@@ -126,8 +137,17 @@ class PageFigure:
     data: Sequence[tuple[str, str]]
 
 
+class TablePart(NamedTuple):
+    """Rows of a table, with the columns and notes that are shown with them; one with a title is folded."""
+
+    title: str
+    rows: Mapping[str, str]
+    columns: Mapping[str, str]
+    notes: list[Footnote]
+
+
 def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str, Provenance]) -> str:
-    """The page: the run, tables, figures, all other Markdown, the provenance of `jobs`, and verdicts.
+    """The page: what came out, tables, figures, verdicts, all other Markdown, and the provenance of `jobs`.
 
     A product without a file has no section. Equal files give equal text. Raises `UserError` for a damaged file.
     """
@@ -138,13 +158,15 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
             "title": section_title(path.stem),
             "id": f"{path.stem}-{number}",
             "table": verdicts.noted(table, judged),
+            "parts": _parts(verdicts.noted(table, judged)),
             "data": page.address(path),
         }
         for path in files.values()
         if path.suffix == ".json"
         for number, table in enumerate(tables(path))
     }
-    figures = {figure.id: figure for figure in _figures(files, jobs.values(), run.labels, page)}
+    main, further = (list(_figures(files, jobs.values(), run.labels, page, part)) for part in (SECTIONS, FURTHER))
+    figures = {figure.id: figure for figure in (*main, *further)}
     elsewhere = {name for figure in figures.values() for name in figure.shown}
     elsewhere |= {f"{name.rpartition('-')[0]}.md" for name in shown}
     others = Counter(job.stage for job in jobs.values() if loop.box_of(job) not in loop.LABELS)
@@ -154,21 +176,71 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
     return environment.from_string(TEMPLATE).render(
         title=f"Suite {run.suite}",
         view=page.view,
-        run=_run(run, jobs.values()) | {"Regime": _regime(files, run)},
+        lead=_lead(files, run, claims, judged),
+        differences=_differences(files, run),
+        run=_run(run, jobs.values()),
         picture=_loop(jobs, page.view, figures.keys() | shown.keys()),
         other_jobs=", ".join(f"{words(stage)} {count:,}" for stage, count in sorted(others.items())),
         tables=list(shown.values()),
         link=functools.partial(_link, claims, page.view),
-        figures=list(figures.values()),
+        paper_model=claims.model,
+        estimate_text=estimate_text,
+        figures=main,
+        further=further,
         texts=list(_texts(files, run.labels, page, elsewhere)),
         provenance=_provenance(jobs.values()),
-        verdicts={outcome: group for outcome in OUTCOMES if (group := [v for v in judged if v.verdict == outcome])},
-        miniature=[verdict for verdict in judged if verdict.miniature],
+        verdicts={
+            outcome: verdict_table(group, claims, run.labels)
+            for outcome in OUTCOMES
+            if (group := [v for v in judged if v.verdict == outcome])
+        },
+        miniature=miniature_table(judged, claims, run.labels),
         miniature_text=f"{verdicts.miniature_summary(judged)} {verdicts.MINIATURE}",
-        order_outcome=verdicts.order_outcome,
         verdict_file=page.address(files["verdicts.json"]) if "verdicts.json" in files else "",
-        readable=readable,
     )
+
+
+def _lead(files: Mapping[str, Path], run: RunSettings, claims: Claims, judged: Sequence[Verdict]) -> list[str]:
+    """What was run, what came out, and whether the suite could decide: a sentence each, without those not known."""
+    small = any(verdict.miniature for verdict in judged) or any(model.tiny for model in run.models.values())
+    models, envs = ([section.label for section in part.values()] for part in (run.models, run.envs))
+    intro = first_screen.introduction(models, envs, len(run.seeds), claims.model, miniature=small)
+    came_out = first_screen.outcome(_compared(files), run.labels, run.confidence)
+    checked = _regime(files, run)
+    return [text for text in (intro, came_out, checked and f"Could it decide? {checked}") if text]
+
+
+def _compared(files: Mapping[str, Path]) -> list[Difference]:
+    path = files.get("differences.json")
+    return first_screen.compared(product_file.read(path, list[Difference])) if path else []
+
+
+def _differences(files: Mapping[str, Path], run: RunSettings) -> str:
+    """The figure of differences as SVG; empty without any."""
+    if not (shown := _compared(files)):
+        return ""
+    method, named = run.labels.method(shown[0].better), list(first_screen.rows(shown, run.labels))
+    image = drawing.svg(drawing.drawn(lambda: first_screen.draw(method, named))).decode()
+    return image[image.index("<svg") :]
+
+
+def _parts(table: Table) -> list[TablePart]:
+    """The rows that ran, with the columns that did; and the rows that did not, folded."""
+    ran = [(cell.row, cell.column) for cell in table.cells if cell.estimate]
+    rows, columns = ({key[side] for key in ran} for side in (0, 1))
+    parts = [TablePart("", _chosen(table.rows, rows), _chosen(table.columns, columns), [])]
+    if left := _chosen(table.rows, table.rows.keys() - rows):
+        parts.append(TablePart(f"Rows that were not run: {', '.join(left.values())}", left, table.columns, []))
+    for part, note in itertools.product(parts, table.footnotes):
+        if any(row in part.rows and column in part.columns for row, column in note.cells) or not (
+            note.cells or part.title
+        ):
+            part.notes.append(note)
+    return parts
+
+
+def _chosen(labels: Mapping[str, str], keys: Collection[str]) -> dict[str, str]:
+    return {key: label for key, label in labels.items() if key in keys}
 
 
 def _run(run: RunSettings, jobs: Collection[Provenance]) -> dict[str, str]:
@@ -231,14 +303,18 @@ def _link(claims: Claims, view_page: str, cell: Cell) -> str:
 
 
 def _figures(
-    files: Mapping[str, Path], jobs: Iterable[Provenance], labels: ReportLabels, page: PageFiles
+    files: Mapping[str, Path],
+    jobs: Iterable[Provenance],
+    labels: ReportLabels,
+    page: PageFiles,
+    sections: Iterable[FigureSection],
 ) -> Iterator[PageFigure]:
     """The sections that show figures; one in which nothing was measured is left out."""
     results = [job.result for job in jobs if isinstance(job.notes, TrainReport) and job.notes.history]
     trained = [(f"{name}/provenance.json", f"../../{name}/provenance.json") for name in results]
     if trained and page.flat:
         trained = [(page.jobs, page.jobs)]
-    for section in SECTIONS:
+    for section in sections:
         is_drawn = section.data in files and (trained or section.data != training_figure.NAME)
         if is_drawn and (caption := section.caption(files[section.data])):
             images = [files[name] for name in section.images if name in files]
@@ -265,12 +341,25 @@ def _texts(
 
 
 def _text(path: Path, labels: ReportLabels, page: PageFiles) -> dict[str, str]:
-    """A Markdown file as escaped HTML below level 2; in tables, keys become labels and long numbers readable ones."""
+    """A Markdown file as escaped HTML below level 2; in tables, keys become labels and long numbers readable ones.
+
+    A cell has the head of its column, and a table with sentences has a class, for narrow screens.
+    """
     renderer, shown_words = MarkdownIt("commonmark", {"html": False}).enable("table"), labels.words()
     tokens = renderer.parse(path.read_text(encoding="utf-8"))
     for heading in (token for token in tokens if token.type in ("heading_open", "heading_close")):
         heading.tag = f"h{min(6, int(heading.tag[1:]) + 2)}"
+    table, heads, column = tokens[0], list[str](), 0
     for opening, token in itertools.pairwise(tokens):
+        if opening.type == "table_open":
+            table, heads = opening, []
+        if opening.type == "th_open":
+            heads.append(token.content)
+        column = 0 if opening.type == "tr_open" else column + (opening.type == "td_close")
+        if opening.type == "td_open":
+            opening.attrSet("data-label", heads[column])
+            if len(token.content) > SENTENCE:
+                table.attrSet("class", "blocks")
         text = shown_words.get(token.content)
         if re.fullmatch(r"-?\d+\.\d{3,}|-?\d+(\.\d+)?e[-+]\d+", token.content):
             text = readable(float(token.content))

@@ -69,7 +69,7 @@ class FigureSection:
     texts: tuple[str, ...] = ()
 
 
-#: In the order of the page.
+#: In the order of the page, above the verdicts.
 SECTIONS = (
     FigureSection("Learning curves", "figure3.json", _learning_curves, ("figure3.svg",)),
     FigureSection(
@@ -85,8 +85,6 @@ SECTIONS = (
         lambda path: _PAIRS if product_file.read(path, list[PairCount]) else "",
         ("pairs.svg",),
     ),
-    FigureSection("Mechanism", "analysis.json", _mechanism, ("mechanism.svg",)),
-    FigureSection("Training curves", training_figure.NAME, lambda path: _TRAININGS, (training_figure.NAME,)),
     FigureSection(
         "The second paper: synthetic tasks",
         "growth.json",
@@ -100,4 +98,9 @@ SECTIONS = (
         lambda path: _COSTS if product_file.read(path, dict[str, list[Line]]) else "",
         ("costs.svg",),
     ),
+)
+#: Those below the verdicts.
+FURTHER = (
+    FigureSection("Mechanism", "analysis.json", _mechanism, ("mechanism.svg",)),
+    FigureSection("Training curves", training_figure.NAME, lambda path: _TRAININGS, (training_figure.NAME,)),
 )

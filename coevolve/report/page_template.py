@@ -5,16 +5,96 @@ TEMPLATE = """\
 {%- macro measured(each, row, column) -%}
 {%- for cell in each.table.cells if (cell.row, cell.column) == (row, column) -%}
 {%- if cell.estimate -%}
-{% set address = link(cell) %}{% if address %}<a href="{{ address }}">{{ "%.1f" | format(cell.estimate.mean) }}</a>{% else %}{{ "%.1f" | format(cell.estimate.mean) }}{% endif %} <span class="quiet">[{{ "%.1f, %.1f" | format(cell.estimate.low, cell.estimate.high) }}]</span>
+{% set address = link(cell) %}{% if address %}<a href="{{ address }}">{{ "%.1f" | format(cell.estimate.mean) }}</a>{% else %}{{ "%.1f" | format(cell.estimate.mean) }}{% endif %} <span class="quiet">{{ estimate_text(cell.estimate).partition(" ")[2] }}</span>
 {%- else -%}
 <span class="quiet">not run</span>
 {%- endif -%}
 {%- if cell.paper is not none -%}
-<br><span class="quiet">paper {{ "%.1f" | format(cell.paper) }}
+<br><span class="quiet">paper{{ ", " ~ paper_model if paper_model }} {{ "%.1f" | format(cell.paper) }}
 {%- for note in each.table.footnotes if (row, column) in note.cells %} <a href="#{{ each.id }}-{{ note.mark }}">{{ note.mark }}</a>{% endfor -%}
 </span>
 {%- endif -%}
 {%- endfor -%}
+{%- endmacro -%}
+{%- macro listed(each, notes) -%}
+{% if notes %}
+<ul>
+{% for note in notes %}
+<li id="{{ each.id }}-{{ note.mark }}" class="quiet">Note {{ note.mark }}: {{ note.text }}</li>
+{% endfor %}
+</ul>
+{% endif %}
+{%- endmacro -%}
+{%- macro cells(each, part) -%}
+{% call wide(each.title) %}
+<table class="cells">
+<thead><tr><th scope="col"></th>{% for label in part.columns.values() %}<th scope="col">{{ label }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row, label in part.rows.items() %}
+<tr><th scope="row">{{ label }}</th>{% for column in part.columns %}<td>{{ measured(each, row, column) }}</td>{% endfor %}</tr>
+{% endfor %}
+</tbody></table>
+{% endcall %}
+{%- endmacro -%}
+{%- macro table_section(each, first) -%}
+<h2 id="{{ each.id }}">{{ each.title }}, {{ each.table.unit }}</h2>
+{% for part in each.parts %}
+{% if part.title %}
+<details><summary>{{ part.title }}</summary>
+{{ cells(each, part) }}
+{{ listed(each, part.notes) }}
+</details>
+{% else %}
+<div class="beside">
+{{ cells(each, part) }}
+{% if first and differences %}
+<section aria-labelledby="differences">
+<h2 id="differences">Differences, paired by task and seed</h2>
+{% call wide("Differences") %}
+{{ differences | safe }}
+{% endcall %}
+</section>
+{% endif %}
+</div>
+{{ listed(each, part.notes) }}
+{% endif %}
+{% endfor %}
+<p class="quiet">{{ each.table.caption | replace("In brackets the paper's cell", "Brackets: intervals; below them the paper's cell") }} Data: <a href="{{ each.data }}">{{ each.data.rpartition("/")[2] }}</a>.
+{% if first and view %}
+Every measured number links to its episodes in the <a href="{{ view }}">view</a> (<code>coevolve view</code> writes it); <code>coevolve why CELL</code> walks back further.
+{% endif %}
+</p>
+{%- endmacro -%}
+{%- macro figure_section(figure) -%}
+<section aria-labelledby="{{ figure.id }}">
+<h2 id="{{ figure.id }}">{{ figure.title }}</h2>
+<p class="quiet">{{ figure.caption }}{% if figure.data | length <= 5 %} Data: {% for name, address in figure.data %}<a href="{{ address }}">{{ name }}</a>{{ ", " if not loop.last }}{% endfor %}.{% endif %}</p>
+{% for image in figure.images %}
+{% call wide(figure.title) %}
+{{ image | safe }}
+{% endcall %}
+{% endfor %}
+{% for text in figure.texts %}
+{{ folded_text(text) }}
+{% endfor %}
+{% if figure.data | length > 5 %}
+<details><summary>Data: {{ figure.data | length }} files</summary>
+<ul>{% for name, address in figure.data %}<li><a href="{{ address }}">{{ name }}</a></li>{% endfor %}</ul>
+</details>
+{% endif %}
+</section>
+{%- endmacro -%}
+{%- macro verdict_rows(table) -%}
+<table class="blocks">
+<thead><tr>{% for head in table.heads %}<th scope="col">{{ head }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in table.rows %}
+<tr>{% for text in row %}{% if loop.first %}<th scope="row">{{ text }}</th>{% else %}<td data-label="{{ table.heads[loop.index0] }}">{{ text }}</td>{% endif %}{% endfor %}</tr>
+{% endfor %}
+</tbody></table>
+{% for mark, text in table.notes %}
+<p class="quiet">{{ "Note " ~ mark ~ ": " if mark }}{{ text }}</p>
+{% endfor %}
 {%- endmacro -%}
 {%- macro wide(label) -%}
 <div class="wide" tabindex="0" role="region" aria-label="{{ label }}">
@@ -52,52 +132,75 @@ table { border-collapse: collapse; border-top: 2px solid var(--text); border-bot
 th, td { text-align: left; padding: 0.2rem 0.9rem 0.2rem 0; vertical-align: top; font-variant-numeric: tabular-nums; }
 .cells td { white-space: nowrap; }
 thead th { border-bottom: 1px solid var(--text); }
+.beside { display: flex; flex-wrap: wrap; gap: 0 2rem; } .beside > * { flex: 1 1 auto; max-width: 100%; }
+.beside section { flex-basis: 30rem; min-width: 0; } .beside h2 { font-size: 1rem; margin: 0.6rem 0 0; } .beside .drawn { max-width: max(100%, 34rem); }
 .quiet { color: var(--quiet); font-size: 0.85rem; }
 dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 0.1rem 1.2rem; }
 dt { color: var(--quiet); } dd { margin: 0; }
 summary { cursor: pointer; padding: 0.2rem 0; font-weight: 600; }
 pre { white-space: pre-wrap; }
 .drawn { display: block; max-width: max(100%, 52rem); height: auto; margin-bottom: 1rem; }
+@media (max-width: 40rem) {
+  .cells td { white-space: normal; }
+  .blocks thead { display: none; }
+  .blocks, .blocks tbody, .blocks tr, .blocks th, .blocks td { display: block; }
+  .blocks tr { border-bottom: 1px solid var(--line); padding: 0.4rem 0; }
+  .blocks td:empty { display: none; }
+  .blocks td::before { content: attr(data-label) ": "; color: var(--quiet); }
+}
 .loop { display: block; min-width: 44rem; width: 100%; max-width: 64rem; }
 .loop a:hover rect, .loop a:focus-visible rect { stroke-width: 2.5; } .loop a { cursor: pointer; }
 </style>
 </head>
 <body>
 <h1>{{ title }}</h1>
-<dl id="run">{% for name, value in run.items() if value %}<dt>{{ name }}</dt><dd>{{ value }}</dd>{% endfor %}</dl>
+{% for text in lead %}
+<p{{ ' class="quiet"' | safe if loop.index > 2 }}>{{ text }}</p>
+{% endfor %}
 <nav aria-label="Sections">
 {% if view %}<a href="{{ view }}">Overview, episodes and pairs</a>{% endif %}
 {% for each in tables %}<a href="#{{ each.id }}">{{ each.title }}, {{ each.table.unit }}</a>{% endfor %}
-{% if picture %}<a href="#the-loop">The loop</a>{% endif %}
+{% if differences %}<a href="#differences">Differences</a>{% endif %}
 {% for figure in figures %}<a href="#{{ figure.id }}">{{ figure.title }}</a>{% endfor %}
-{% if texts %}<a href="#numbers">In numbers</a>{% endif %}
-{% if provenance.results %}<a href="#provenance">Provenance</a>{% endif %}
 {% if verdict_file %}<a href="#verdicts">Verdicts</a>{% endif %}
-{% if miniature %}<a href="#miniature">In the miniature</a>{% endif %}
+{% if miniature.rows %}<a href="#miniature">In the miniature</a>{% endif %}
+{% for figure in further %}<a href="#{{ figure.id }}">{{ figure.title }}</a>{% endfor %}
+{% if picture %}<a href="#the-loop">The loop</a>{% endif %}
+{% if texts %}<a href="#numbers">In numbers</a>{% endif %}
+<a href="#provenance">Provenance</a>
 </nav>
-{% for each in tables %}
-<h2 id="{{ each.id }}">{{ each.title }}, {{ each.table.unit }}</h2>
-{% call wide(each.title) %}
-<table class="cells">
-<thead><tr><th scope="col"></th>{% for label in each.table.columns.values() %}<th scope="col">{{ label }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for row, label in each.table.rows.items() %}
-<tr><th scope="row">{{ label }}</th>{% for column in each.table.columns %}<td>{{ measured(each, row, column) }}</td>{% endfor %}</tr>
+{% for each in tables[:1] %}
+{{ table_section(each, true) }}
 {% endfor %}
-</tbody></table>
+{% for each in tables[1:] %}
+{{ table_section(each, false) }}
+{% endfor %}
+{% for figure in figures %}
+{{ figure_section(figure) }}
+{% endfor %}
+{% if verdict_file %}
+<h2 id="verdicts">Verdicts</h2>
+<p class="quiet">Whether a claim of the paper was reproduced. Data: <a href="{{ verdict_file }}">verdicts.json</a>.</p>
+{% for outcome, table in verdicts.items() if outcome != "not run" %}
+<details><summary>{{ outcome | capitalize }}: {{ table.rows | length }}</summary>
+{% call wide(outcome) %}
+{{ verdict_rows(table) }}
 {% endcall %}
-<p class="quiet">{{ each.table.caption }} Data: <a href="{{ each.data }}">{{ each.data.rpartition("/")[2] }}</a>.
-{% if loop.first and view %}
-Every measured number links to its episodes in the <a href="{{ view }}">view</a> (<code>coevolve view</code> writes it); <code>coevolve why CELL</code> walks back further.
-{% endif %}
-</p>
-{% if each.table.footnotes %}
-<ul>
-{% for note in each.table.footnotes %}
-<li id="{{ each.id }}-{{ note.mark }}" class="quiet">Note {{ note.mark }}: {{ note.text }}</li>
+</details>
 {% endfor %}
-</ul>
+{% if "not run" in verdicts %}
+<p>Not run: {{ verdicts["not run"].rows | length }} claims.</p>
 {% endif %}
+{% endif %}
+{% if miniature.rows %}
+<h2 id="miniature">In the miniature</h2>
+<p class="quiet">{{ miniature_text }} Data: <a href="{{ verdict_file }}">verdicts.json</a>.</p>
+{% call wide("In the miniature") %}
+{{ verdict_rows(miniature) }}
+{% endcall %}
+{% endif %}
+{% for figure in further %}
+{{ figure_section(figure) }}
 {% endfor %}
 {% if picture %}
 <section aria-labelledby="the-loop">
@@ -108,72 +211,16 @@ Every measured number links to its episodes in the <a href="{{ view }}">view</a>
 {% endcall %}
 </section>
 {% endif %}
-{% for figure in figures %}
-<section aria-labelledby="{{ figure.id }}">
-<h2 id="{{ figure.id }}">{{ figure.title }}</h2>
-<p class="quiet">{{ figure.caption }}{% if figure.data | length <= 5 %} Data: {% for name, address in figure.data %}<a href="{{ address }}">{{ name }}</a>{{ ", " if not loop.last }}{% endfor %}.{% endif %}</p>
-{% for image in figure.images %}
-{% call wide(figure.title) %}
-{{ image | safe }}
-{% endcall %}
-{% endfor %}
-{% for text in figure.texts %}
-{{ folded_text(text) }}
-{% endfor %}
-{% if figure.data | length > 5 %}
-<details><summary>Data: {{ figure.data | length }} files</summary>
-<ul>{% for name, address in figure.data %}<li><a href="{{ address }}">{{ name }}</a></li>{% endfor %}</ul>
-</details>
-{% endif %}
-</section>
-{% endfor %}
 {% if texts %}
 <h2 id="numbers">In numbers</h2>
 {% for text in texts %}
 {{ folded_text(text) }}
 {% endfor %}
 {% endif %}
-{% if provenance.results %}
 <h2 id="provenance">Provenance</h2>
+<dl id="run">{% for name, value in run.items() if value %}<dt>{{ name }}</dt><dd>{{ value }}</dd>{% endfor %}</dl>
+{% if provenance.results %}
 <dl>{% for name, value in provenance.items() if value %}<dt>{{ name }}</dt><dd>{{ value }}</dd>{% endfor %}</dl>
-{% endif %}
-{% if verdict_file %}
-<h2 id="verdicts">Verdicts</h2>
-<p class="quiet">Whether a claim of the paper was reproduced. Data: <a href="{{ verdict_file }}">verdicts.json</a>.</p>
-{% for outcome, group in verdicts.items() if outcome != "not run" %}
-<details><summary>{{ outcome | capitalize }}: {{ group | length }}</summary>
-{% call wide(outcome) %}
-<table>
-<thead><tr>{% for name in ("claim", "the paper", "measured", "p", "tasks", "seeds", "seeds needed", "remark") %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for verdict in group %}
-<tr><th scope="row">{{ verdict.claim }}</th><td>{{ verdict.place }}: {{ verdict.says }}{{ " (unverified)" if verdict.unverified }}</td>
-<td>{% if verdict.mean is not none %}{{ readable(verdict.mean) }} <span class="quiet">[{{ readable(verdict.low) }}, {{ readable(verdict.high) }}]</span>{% endif %}</td>
-{% for name in ("p", "tasks", "seeds", "seeds_needed") %}<td>{{ readable(verdict[name]) if verdict[name] is not none }}</td>{% endfor %}<td>{{ verdict.text }}</td></tr>
-{% endfor %}
-</tbody></table>
-{% endcall %}
-</details>
-{% endfor %}
-{% if "not run" in verdicts %}
-<p>Not run: {{ verdicts["not run"] | length }} claims.</p>
-{% endif %}
-{% endif %}
-{% if miniature %}
-<h2 id="miniature">In the miniature</h2>
-<p class="quiet">{{ miniature_text }} Data: <a href="{{ verdict_file }}">verdicts.json</a>.</p>
-{% call wide("In the miniature") %}
-<table>
-<thead><tr>{% for name in ("order", "the paper", "in the miniature", "measured", "tasks", "seeds", "seeds needed", "remark") %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for verdict in miniature %}
-{% set order = verdict.miniature %}
-<tr><th scope="row">{{ verdict.claim }}</th><td>{{ verdict.place }}: {{ verdict.says }}</td><td>{{ order_outcome(order) }}</td>
-<td>{{ readable(order.mean) }} <span class="quiet">[{{ readable(order.low) }}, {{ readable(order.high) }}] {{ order.unit }}</span></td>
-{% for name in ("tasks", "seeds", "seeds_needed") %}<td>{{ readable(order[name]) if order[name] is not none }}</td>{% endfor %}<td>{{ order.text }}</td></tr>
-{% endfor %}
-</tbody></table>
-{% endcall %}
 {% endif %}
 </body>
 </html>

@@ -7,7 +7,7 @@ from tabulate import LATEX_ESCAPE_RULES, tabulate
 
 from coevolve.config.names import Protocol
 from coevolve.records.base import Record
-from coevolve.records.tables import Cell
+from coevolve.records.tables import Cell, Estimate
 from coevolve.report.number_text import with_interval
 from coevolve.storage import files
 
@@ -69,11 +69,18 @@ def _body(table: Table) -> list[list[str]]:
 def _text(cell: Cell, footnotes: tuple[Footnote, ...]) -> str:
     """Such as `52.3 [48.1, 56.0] (paper 66.3, note a)`, or `not run`."""
     estimate = cell.estimate
-    measured = "not run" if estimate is None else with_interval(estimate.mean, estimate.low, estimate.high)
+    measured = "not run" if estimate is None else estimate_text(estimate)
     if cell.paper is None:
         return measured
     marks = [footnote.mark for footnote in footnotes if (cell.row, cell.column) in footnote.cells]
     return f"{measured} ({', '.join([f'paper {cell.paper:.1f}', *(f'note {mark}' for mark in marks)])})"
+
+
+def estimate_text(estimate: Estimate) -> str:
+    """Such as `52.3 [48.1, 56.0]`; of equal values, which have no interval, `0.0 on each of 48 tasks`."""
+    if estimate.low == estimate.high:
+        return f"{estimate.mean:.1f} on each of {estimate.n_tasks:,} tasks"
+    return with_interval(estimate.mean, estimate.low, estimate.high)
 
 
 def _note(footnote: Footnote) -> str:

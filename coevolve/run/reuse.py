@@ -26,7 +26,7 @@ def take(record: Mapping[str, Any], out: Path, tracked: Collection[str]) -> bool
     `record` is the job's provenance as far as it is known before the job runs. Files named in `tracked` are copied,
     because Snakemake compares their times; all others, such as weights, are hard links where the disk is the same.
     """
-    for source, made in _candidates(record, out):
+    for source, made in candidates(record, out):
         try:
             _write(source, made, record, out, tracked)
         except (OSError, UserError) as error:
@@ -37,7 +37,7 @@ def take(record: Mapping[str, Any], out: Path, tracked: Collection[str]) -> bool
     return False
 
 
-def _candidates(record: Mapping[str, Any], out: Path) -> Iterator[tuple[Path, Provenance]]:
+def candidates(record: Mapping[str, Any], out: Path) -> Iterator[tuple[Path, Provenance]]:
     """Folders of other suites with the result of an equal job, and their provenance."""
     result = record["result"]
     home = Path(out.as_posix().removesuffix(f"/{result}"))

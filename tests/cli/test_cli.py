@@ -1,15 +1,22 @@
 """The command line: what it lists, how suites and machines are named, and how near misses end."""
 
+import re
 import resource
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import metadata
 
 import pytest
 
 from coevolve import cli
+from coevolve.config.loading import load_suite
+from coevolve.dag import targets
+from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
+from coevolve.follow import disk
+from coevolve.follow.disk import Disk
 from coevolve.shipped import CONFIGS
 
 
@@ -112,13 +119,39 @@ def test_a_suite_and_a_machine_are_named_by_name_or_path(coevolve):
     assert coevolve("plan", "--suite", "configs/suites/smoke.yaml", "--machine", "configs/machines/cpu.yaml") == named
 
 
-def test_an_ablation_is_planned_by_its_name(coevolve):
-    """Its rows alone: they need not be methods of the suite."""
-    asked = ("plan", "--suite", "smoke", "--machine", "cpu")
-    _, suite, _ = coevolve(*asked)
-    _, by_name, _ = coevolve(*asked, "--ablation", "nll")
-    _, by_methods, _ = coevolve(*asked, "--set", 'methods=["eto","coevolve","nll_mean"]')
-    assert by_name.replace(", ablation nll,", "") == by_methods != suite
+def test_an_ablation_is_planned_as_snakemake_runs_it(coevolve):
+    """The jobs of its table alone; its rows need not be methods of the suite."""
+    _, text, _ = coevolve("plan", "--suite", "smoke", "--ablation", "nll")
+    plan = Plan(load_suite("smoke"))
+    expected = len(list(plan.jobs(plan.tables("nll"))))
+    assert text.startswith("Suite smoke, ablation nll, on one CPU machine"), "of the computer at hand"
+    assert re.findall(r"^\| all +\| +(\d+) ", text, re.MULTILINE) == 2 * [str(expected)]
+    assert expected != len(list(plan.jobs()))
+
+
+def test_targets_are_grouped(coevolve):
+    """Each name is in the list, or is that of a method behind an environment's."""
+    every, lines = (
+        list(targets.targets(Plan(load_suite("smoke")))),
+        coevolve("targets", "--suite", "smoke")[1].splitlines(),
+    )
+    heads = [line for line in lines if not line.startswith(" ")]
+    assert heads[:4] == [
+        f"{each}:" for each in (targets.TABLES, targets.ABLATIONS, targets.ENVIRONMENTS, targets.METHODS)
+    ]
+    listed = {line.split()[0] for line in lines if line.startswith(" ")}
+    assert {each.name for each in every if each.group != targets.ALONE} <= listed
+    alone = {
+        f"{env}_{name.removeprefix('method_')}" for name in listed for env in ("webshop", "sciworld", "intercode_sql")
+    }
+    assert {each.name for each in every if each.group == targets.ALONE} <= alone and len(lines) < 110
+
+
+def test_a_plan_says_what_a_full_disk_lacks(tmp_path):
+    needed = Disk(written=0, kept=0, downloads=0, peak=2e18, widest=0, peak_hours=0, widest_hours=0)
+    assert re.fullmatch(rf"{tmp_path}: .* are free and 2,000,000,000 GB are needed; make room for .* GB\.",
+                        disk.missing(str(tmp_path / "results/smoke"), needed))  # fmt: skip
+    assert disk.missing(str(tmp_path), replace(needed, peak=1)) == ""
 
 
 @pytest.mark.parametrize(
@@ -136,8 +169,12 @@ def test_an_ablation_is_planned_by_its_name(coevolve):
         ("targets", "the following arguments are required: --suite; see `coevolve targets --help`."),
         ("targets --suite smoke --foo", "unrecognized arguments: --foo; see `coevolve targets --help`."),
         (
+            "plan --suite smoke --set envs.webshp.workers=1",
+            "command line: unknown key `envs.webshp`; did you mean `webshop`?",
+        ),
+        (
             "targets --suite real --set dpo.nl=sum",
-            "configs/suites/real.yaml: unknown key `dpo.nl`; did you mean `nll`?",
+            "command line: unknown key `dpo.nl`; did you mean `nll`?",
         ),
     ],
 )  # fmt: skip

@@ -38,7 +38,7 @@ def suite(page, kit):
     kit.write("configs/models/own.yaml", model)
     kit.write("configs/own.yaml", suite)
     kit.write("configs/adapted.yaml", f"extends: own.yaml\n{lora}")
-    qwen3().save_pretrained(kit.folder / "checkpoints/own")
+    qwen3(max_position_embeddings=2048).save_pretrained(kit.folder / "checkpoints/own")
     tokenizer("qwen3").save_pretrained(kit.folder / "checkpoints/own")
     return kit
 

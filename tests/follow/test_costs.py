@@ -154,7 +154,9 @@ def test_what_was_measured_stands_beside_what_was_predicted_for_it(plan, machine
     assert header == ["stage", "jobs", "time", "GPU-hours", "disk", *of_done]
     table = {row[0]: dict(zip(header, row, strict=True)) for row in body}
     assert (table["sft"]["measured"], table["sft"]["CPU time"]) == ("2 h", "1 h")
-    assert table["pairs"]["time"] == "-", "not estimated, so not 0 s"
+    (others,) = (name for name in table if name.endswith(" others"))
+    assert "pairs" not in table and others == f"{len(rows) - len(table) + 1} others", "jobs of seconds are one line"
+    assert sum(int(row["jobs"]) for row in table.values()) == 2 * rows["all"].jobs
 
 
 def test_the_table_has_no_column_for_what_there_is_none_of(root, tmp_path, monkeypatch):

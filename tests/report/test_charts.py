@@ -152,5 +152,5 @@ def test_a_section_without_a_measurement_is_left_out(root, tmp_path):
     drawing.write(tmp_path / training_figure.NAME, lambda: training_figure.draw([], LABELS))
     suite, paper = load_suite(root / "configs/suites/smoke.yaml"), claims.load(root / "configs/claims.yaml")
     text = html.report(PageFiles(list(tmp_path.iterdir())), RunSettings.of(suite), paper, {})
-    assert re.findall("<h2[^>]*>([^<]*)<", text) == ["Costs"]
+    assert re.findall("<h2[^>]*>([^<]*)<", text) == ["Costs", "Provenance"]
     assert "<dd>ScienceWorld, InterCodeSQL, WebShop</dd>" in text and "<dt>Iterations</dt><dd>2</dd>" in text

@@ -16,7 +16,7 @@ from coevolve.records.episodes import Message, StopReason
 from coevolve.records.evaluation import TurnFlaw
 from coevolve.records.provenance import Provenance
 from coevolve.report import comparison, evaluation_result, stats
-from coevolve.report.evaluation_result import EvaluationResult, SplitResult, TaskResult
+from coevolve.report.evaluation_result import EvaluationResult, ModelIdentity, SplitResult, TaskResult
 from coevolve.storage import files, jsonl, provenance
 
 RNG = np.random.default_rng(0)
@@ -104,7 +104,7 @@ def comparability(a, b):
     return next(comparison.compare([a, b])).removeprefix(f"{a.label} and {b.label}, test: ").strip()
 
 
-SAME = "comparable: every setting is the same."
+SAME = "comparable: every setting of the evaluation is the same."
 DIFFERENT = "NOT comparable (settings that differ: 1; not stated by both: 0)."
 
 
@@ -121,6 +121,34 @@ def test_comparability_has_three_answers():
     assert "| products" in lines and "not stated" in lines
     other = EvaluationResult(label="d", settings=SETTINGS, splits={"dev": split([1.0, 0.0])})
     assert "d has no result on split `test`" in "\n".join(comparison.compare([a, other]))
+
+
+def test_two_trainings_are_told_apart():
+    """Their settings differ in nothing that decides comparability, and their weights in how they were trained."""
+    outcome = split([0.0, 0.5, 1.0])
+    trained = {"stage": "train", "branch": "eto/seed0/iter1", "dpo.beta": 0.1}
+    first, other = (
+        result(label, outcome).model_copy(
+            update={"model": ModelIdentity(name="m", sha256=sha256), "training": training}
+        )
+        for label, sha256, training in (("a", "1" * 64, trained), ("b", "2" * 64, trained | {"dpo.beta": 0.5}))
+    )
+    sentence, table, *_ = comparison.compare([first, other])
+    assert sentence.strip().endswith("the same; the weights differ (sha256 11111111 and 22222222).")
+    assert [line.split("|")[1].strip() for line in table.splitlines()[2:]] == ["dpo.beta"]
+    again = other.model_copy(update={"model": first.model})
+    assert "both are of the same weights" in next(comparison.compare([first, again]))
+
+
+def test_an_evaluation_without_rewards_says_how_its_episodes_ended():
+    earned, rest = split([0.0] * 9 + [1.0]), split([0.0] * 10)
+    values = [
+        value.model_copy(update={"stop": "context", "turns": 2, "flaws": {"no_action": 1}}) for value in rest.values
+    ]
+    empty = result("b", rest.model_copy(update={"values": (*values[:7], *rest.values[7:])}))
+    text = evaluation_result.table([result("a", earned), empty])
+    turns = sum(value.turns for value in empty.splits["test"].values)
+    assert f"their endings: b, test, 10: context full 7, ended by the environment 3, 7 of {turns} turns without" in text
 
 
 def test_equal_outcomes_and_equal_differences_show_no_error():

@@ -54,7 +54,7 @@ def qwen3(seed: int = 0, vocab_size: int = 400, **sizes: int) -> Qwen3ForCausalL
     torch.manual_seed(seed)
     shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "max_position_embeddings": 512}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, **sizes}
-    config = Qwen3Config(vocab_size=vocab_size, initializer_range=0.2, tie_word_embeddings=True, **shape, **heads)
+    config = Qwen3Config(vocab_size=vocab_size, initializer_range=0.2, tie_word_embeddings=True, **{**shape, **heads})
     return Qwen3ForCausalLM(config).eval()
 
 

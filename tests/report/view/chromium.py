@@ -1,5 +1,6 @@
 """A headless Chromium, driven over its debugging pipe: opens pages from a folder, presses keys, reads what is shown."""
 
+import base64
 import json
 import os
 import subprocess
@@ -92,6 +93,10 @@ class Browser:
     def text(self):
         """The text a reader sees."""
         return self.run("document.body.innerText")
+
+    def picture(self):
+        """The whole page as PNG."""
+        return base64.b64decode(self.ask("Page.captureScreenshot", captureBeyondViewport=True)["data"])
 
     def press(self, key):
         """Press and release a key, such as `j`, `Enter` or `Escape`."""

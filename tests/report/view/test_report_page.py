@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import shutil
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -12,12 +13,15 @@ from report.view.chromium import FAINT, UNFOLD
 
 from coevolve.config.loading import load_suite
 from coevolve.records.provenance import Provenance
-from coevolve.report import claims, drawing, figure3, html, loop, training_figure, view
+from coevolve.records.tables import Estimate
+from coevolve.report import claims, costs, drawing, figure3, html, loop, table, training_figure, verdict_tables, view
+from coevolve.report.costs import Line
 from coevolve.report.drawing import BarRow
 from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import readable, with_interval
 from coevolve.report.training_figure import TrainingCurve
+from coevolve.report.verdicts import Verdict
 from coevolve.stages.parts.training_curves import trainings
 from coevolve.storage import provenance
 
@@ -97,7 +101,7 @@ def test_it_needs_nothing_beside_it(browser, page):
     assert [address for address in browser.requests() if not address.startswith("data:")] == [page.resolve().as_uri()]
     assert browser.run("document.scripts.length") == 0
     assert browser.run("document.images.length") == 0, "figures are inline SVG"
-    assert browser.run("document.querySelectorAll('svg.drawn').length") == 7
+    assert browser.run("document.querySelectorAll('svg.drawn').length") == 8
 
 
 def test_it_holds_figures_verdicts_drops_and_provenance(browser, page, folder):
@@ -140,8 +144,8 @@ def test_orders_in_the_miniature_have_a_section_of_their_own(make, folder):
     finally:
         path.write_bytes(before)
     assert "1 orders: 1 decided (0 hold, 1 do not), 0 undecided." in text
-    (row,) = re.findall(r'<tr><th scope="row">webshop_better</th>.*?</tr>', text, re.DOTALL)
-    assert "decided: does not hold" in row and "[-3.5, -0.5] points" in row and "as &lt; here" in row
+    (row,) = re.findall(r'<tr><th scope="row">Co-evolving above ETO, WebShop</th>.*?</tr>', text, re.DOTALL)
+    assert "decided: does not hold" in row and "[-3.5, -0.5] points" in row and "As &lt; here" in row
     assert "Not run: 1 claims." in text
 
 
@@ -152,8 +156,9 @@ def test_text_of_the_files_is_escaped_and_numbers_stand_beside_the_papers(make, 
     measured = [cell for cell in cells if cell["estimate"] and cell["paper"] is not None]
     assert measured
     for cell in measured:
-        shown = '{mean:.1f}</a> <span class="quiet">[{low:.1f}, {high:.1f}]</span>'.format_map(cell["estimate"])
-        assert f'{shown}<br><span class="quiet">paper {cell["paper"]:.1f}' in text
+        mean, _, rest = table.estimate_text(Estimate.model_validate(cell["estimate"])).partition(" ")
+        paper = f'<br><span class="quiet">paper, Llama-2-7B-Chat {cell["paper"]:.1f}'
+        assert f'{mean}</a> <span class="quiet">{rest}</span>{paper}' in text
 
 
 @pytest.fixture(scope="module")
@@ -171,35 +176,65 @@ def figures(browser, written):
     return {section["title"]: section for section in browser.run(DRAWN)}
 
 
-def test_sections_are_in_order_and_the_run_comes_first(browser, page):
+def test_the_first_screen_has_what_was_run_what_came_out_the_table_and_the_differences(browser, page):
+    browser.ask("Emulation.setDeviceMetricsOverride", width=1280, height=800, deviceScaleFactor=1, mobile=False)
     browser.open(page)
     titles = browser.run("[...document.querySelectorAll('h2')].map((each) => each.innerText)")
     assert titles == [
-        "Table 1, average reward x 100", "Table 1, success rate in per cent", "The loop", "Learning curves",
-        "Rewards of failures", "Figure 2: failures", "Pairs and drops", "Mechanism", "Training curves", "Costs",
-        "In numbers", "Provenance", "Verdicts",
+        "Table 1, average reward x 100", "Differences, paired by task and seed", "Table 1, success rate in per cent",
+        "Learning curves", "Rewards of failures", "Figure 2: failures", "Pairs and drops", "Costs", "Verdicts",
+        "Mechanism", "Training curves", "The loop", "In numbers", "Provenance",
     ]  # fmt: skip
-    run = browser.run("document.querySelector('h1').nextElementSibling.innerText").split("\n")
-    assert "tiny Llama (0.7 M parameters, from nothing)" in run and "WebShop" in run
-    assert "Untrained, SFT, ETO, Co-evolving" in run
-    assert browser.run("document.querySelector('table').getBoundingClientRect().top") < 800
+    lead = browser.run("[...document.querySelectorAll('h1 ~ p')].map((each) => each.innerText)")
+    model = "tiny Llama (0.7 M parameters, from nothing)"
+    assert lead[0] == f"{model} on WebShop, 1 seed: a miniature, no statement about Llama-2-7B-Chat."
+    assert re.fullmatch(
+        r"Co-evolving minus ETO, .*: \S+ \[.*\] on WebShop \(undecided\)\. Fewer than 3 seeds .*", lead[1]
+    )
+    rows = browser.run("[...document.querySelectorAll('tbody')][0].innerText")
+    folded = browser.run("document.querySelector('summary').innerText")
+    assert "SFT" in rows and "GPT-4" not in rows and folded.startswith("Rows that were not run: GPT-4 in context")
+    assert browser.run("document.querySelector('#differences ~ .wide svg').getBoundingClientRect().bottom") < 800
+    browser.ask("Emulation.clearDeviceMetricsOverride")
 
 
-def test_verdicts_are_grouped_and_folded_and_those_not_run_are_one_line(browser, page):
+def test_a_verdict_says_each_thing_once(made):
+    """A sentence of several rows is a note, and no remark repeats a column."""
+    paper = claims.load(made / "configs/claims.yaml")
+    caution, needed = (
+        "Two agents explore in ours.",
+        "12 seeds would decide with a probability of 0.8, were this the truth.",
+    )
+    numbers = {"mean": 1.5, "low": -1.0, "high": 4.0, "p": 0.2, "tasks": 30, "seeds": 3, "seeds_needed": 12}
+    text = f"1.5 [-1.0, 4.0], claimed above 0; 30 tasks, 3 seeds, p 0.2. {needed} {caution}"
+    judged = [
+        Verdict(**VERDICT | {"claim": name, "text": text} | numbers) for name in ("webshop_better", "eto_webshop")
+    ]
+    shown = verdict_tables.verdict_table(judged, paper, ReportLabels({}, {}))
+    assert shown.heads == ("claim", "the paper", "measured", "p", "tasks x seeds", "seeds needed", "remark")
+    assert [row[0] for row in shown.rows] == ["Co-evolving above ETO, WebShop", "ETO, WebShop: 63"]
+    assert {row[2:] for row in shown.rows} == {("1.5 [-1, 4]", "0.2", "30 x 3", "12", "note a note b")}
+    assert [text for _, text in shown.notes][:2] == ["Claimed above 0.", caution]
+
+
+def test_verdicts_are_folded_and_those_not_run_are_one_line(browser, page):
     browser.open(page)
     assert "12 seeds & more" not in browser.text(), "folded"
-    assert browser.text().split("\n")[-3:] == ["Underpowered: 1", "", "Not run: 2 claims."]
+    assert "Undecided: 1\n\nNot run: 2 claims." in browser.text()
 
 
-@pytest.mark.parametrize("width", [390, 1200])
+@pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_and_its_text_has_contrast(browser, page, width, scheme):
+def test_it_fits_and_its_text_has_contrast(browser, page, tmp_path, width, scheme):
     browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
     browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     try:
         browser.open(page)
         browser.run(UNFOLD)
+        (tmp_path / "page.png").write_bytes(browser.picture())
         assert browser.run("document.documentElement.scrollWidth") <= width
+        cells = "[...document.querySelectorAll('.blocks td')].map((each) => getComputedStyle(each).display)"
+        assert set(browser.run(cells)) == {"block" if width == 390 else "table-cell"}
         wide = "[...document.querySelectorAll('svg, figure, p, li')].filter((each) => !each.closest('.wide'))"
         assert browser.run(f"Math.max(...{wide}.map((each) => each.getBoundingClientRect().right))") <= width
         background = browser.run("getComputedStyle(document.body).backgroundColor")
@@ -292,7 +327,7 @@ def test_histograms_pairs_and_costs_are_those_of_the_files(figures, written):
     hours = [
         line[f"done_{kind}_hours"]
         for lines in read(written, "costs/costs.json").values()
-        for line in lines
+        for line in map(asdict, costs.merged([Line(**line) for line in lines]))
         for kind in ("predicted", "measured")
     ]
     assert numbers["Costs"] == sorted(map(readable, hours))
