@@ -25,11 +25,10 @@ from pydantic import BaseModel, ConfigDict
 
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_name("mutants.yaml")
-#: What the tests read; folders that they do not change are linked.
+#: What an edit can change or a test can write; all else is linked.
 COPIED = ("coevolve", "configs", "tests", "pyproject.toml")
-LINKED = ("data", "docs", "README.md", "Snakefile")
-#: Seconds; a mutant that makes its tests run longer is killed.
-TIMEOUT = 600
+#: CPU seconds of a process, and seconds of the tests; an edit that makes its tests run longer is killed.
+CPU_SECONDS, TIMEOUT = 200, 1200
 Result = Literal["killed", "survived", "not found", "not run"]
 
 
@@ -69,14 +68,16 @@ def copied(root: Path) -> Iterator[Path]:
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, target)
-        for name in LINKED:
-            (Path(folder) / name).symlink_to(root / name)
+        for path in root.iterdir():
+            if path.name not in (*COPIED, ".mutants"):
+                (Path(folder) / path.name).symlink_to(path)
         yield Path(folder)
 
 
 def run_tests(root: Path, tests: Sequence[str]) -> int:
     """Exit status of pytest on the tests of a copy, which import the copy; 1 if they run too long."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-W", "ignore", *tests]
+    command = ["prlimit", f"--cpu={CPU_SECONDS}", sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    command += ["-W", "ignore", *tests]
     environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         return subprocess.run(command, cwd=root, env=environment, capture_output=True, timeout=TIMEOUT).returncode
