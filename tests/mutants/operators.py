@@ -144,7 +144,7 @@ class _Finder:
             yield from self._deleted(node)
 
     def _return(self, node: ast.Return) -> Iterator[Edit]:
-        if node.value is not None:
+        if node.value is not None and ast.unparse(node.value) != "None":
             yield self._edit(node, *self._range(node), "return None", "returns None")
 
     def _functiondef(self, node: ast.FunctionDef) -> Iterator[Edit]:
