@@ -150,22 +150,6 @@ def test_there_is_no_secret_and_pip_goes_by_the_lock(path, root):
         assert {re.split("==", package)[0].lower() for package in packages} <= locked
 
 
-def test_an_image_that_serves_has_the_package_and_starts_it(root):
-    for image, recipe in images.load_recipes(root / images.RECIPES).images.items():
-        dockerfile, definition = (
-            (root / f"containers/{image}/{file}").read_text() for file in ("Dockerfile", "apptainer.def")
-        )
-        installed = [" /build && rm -rf /build" in dockerfile, "--no-build-isolation /build\n" in definition]
-        assert installed == [recipe.serves is not None] * 2
-        if recipe.serves:
-            server = f"cd && exec python3 -m {recipe.serves} --host 0.0.0.0"
-            assert dockerfile.endswith(f'CMD ["sh", "-c", "{server}"]\n')
-            assert definition.endswith(f'%runscript\n    {server} "$@"\n')
-            assert (root / f"{recipe.serves.replace('.', '/')}.py").exists()
-        else:
-            assert dockerfile.endswith('CMD ["python3"]\n') and "%runscript" not in definition
-
-
 def test_the_tests_of_an_image_exist(root):
     for recipe in images.load_recipes(root / images.RECIPES).images.values():
         assert recipe.tests and all((root / path.split("::")[0]).exists() for path in recipe.tests)

@@ -85,19 +85,6 @@ def test_few_tasks_that_agree_decide_nothing():
     assert outcome(np.full((12, 2), 2.0)) == "undecided"  # two trainings
 
 
-def test_the_number_of_seeds_that_is_named_decides_about_as_often_as_it_says():
-    """Trainings differ by 1 point, tasks hardly: what two seeds ask for has to be enough in four of five cases."""
-    rng = np.random.default_rng(4)
-
-    def run(seeds):
-        return 0.8 + rng.normal(0, 1.0, (1, seeds)) + rng.normal(0, 1.0, (100, seeds))
-
-    truth = stats.Spread(0.8, np.zeros(9), 100, 2, of_tasks=0.0, of_seeds=1.0 + 0.01)
-    needed = truth.seeds_needed(0.8, 0.05, verdicts.POWER)
-    decided = [outcome(run(needed), resamples=500, rng=rng) == "reproduced" for _ in range(150)]
-    assert 0.7 < np.mean(decided) < 0.9
-
-
 def test_more_claims_ask_for_no_more_seeds():
     rng = np.random.default_rng(0)
     one = question(np.array([-0.6, 0.8, 1.4]) + rng.normal(0, 1.0, (100, 3)))
