@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from templates.models import TEXT
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from coevolve.chat.chat_template import Renderer
@@ -92,6 +92,8 @@ def tokenizer(kind, specials):
     pieces = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
     backend.decoder = decoders.Sequence(pieces) if whole_words else decoders.ByteLevel()
     backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in specials.split()])
+    first = specials.split()[0]  # which it puts before a text, unless it is told not to
+    backend.post_processor = processors.TemplateProcessing(f"{first} $A", None, [(first, backend.token_to_id(first))])
     return backend
 
 

@@ -139,6 +139,12 @@ def test_arguments(refused, tmp_path, case):
     assert words in refused(*arguments)
 
 
+def test_a_stage_computes_with_the_threads_that_it_is_given(refused, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    refused(*SFT, "--threads", "3")
+    assert os.environ["OMP_NUM_THREADS"] == "3"
+
+
 #: Content of a suite file, and words of the sentence.
 SUITES = {
     "extends a mapping": ("extends: {a: b}\n", "key `extends`"),

@@ -57,19 +57,6 @@ def test_no_module_tells_stages_apart_by_name(root):
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 
-NAMED = """
-stage == "train"
-job.stage in ("ppo", "grpo")
-"sft" != stage.name
-STAGES["table1"]
-f(stage != "sft")
-"""
-
-
-def test_what_is_looked_for_is_found():
-    assert sorted(named_stages(ast.parse(NAMED))) == [2, 3, 4, 5, 6]
-
-
 def test_declarations_are_whole(root):
     for name, stage in STAGES.items():
         assert stage.name == name and stage.help.endswith(".")

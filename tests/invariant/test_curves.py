@@ -9,13 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.names import PairKind
 from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
-from coevolve.train import collate, dpo, policy_io, reference_logps, sft
+from coevolve.train import dpo, policy_io, reference_logps, sft
 from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
@@ -98,12 +97,7 @@ def assert_same(found, expected):
         # Whether a margin is above 0 is decided by rounding where it is 0, as it is in the first step.
         for name, value in ((name, value) for name, value in theirs.items() if not name.endswith("accuracies")):
             assert ours[name] == pytest.approx(value, rel=TOLERANCE, abs=TOLERANCE), (name, theirs["step"])
-    assert furthest(found, expected) < WEIGHTS
-
-
-def furthest(found, expected):
-    """The largest distance of any two weights."""
-    return max((found[1][name] - weight).abs().max().item() for name, weight in expected[1].items())
+    assert max((found[1][name] - weight).abs().max().item() for name, weight in expected[1].items()) < WEIGHTS
 
 
 PAIR_VARIANTS = {
@@ -150,24 +144,3 @@ def test_supervised_training(variant, llama, machinery, tmp_path):
     expected = row_curve(llama, tmp_path / "plain", SFT)
     machinery(turned_on)
     assert_same(row_curve(llama, tmp_path / "own", SFT.model_copy(update=settings)), expected)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"beta": [0.101]}, {"learning_rate": [2.01e-3]}, {"batch_size": 5, "micro_batch": 5}, {"nll": "sum"}],
-    ids=lambda change: next(iter(change)),
-)
-def test_what_is_another_training_is_seen(change, llama, tmp_path):
-    """The tolerances are tight enough to tell a change of one part in a hundred."""
-    expected = pair_curve(llama, tmp_path / "plain", DPO)
-    found = pair_curve(llama, tmp_path / "own", DPO.model_copy(update=change))
-    assert furthest(found, expected) > 2 * WEIGHTS
-
-
-def test_nothing_is_computed_for_what_is_not_there(llama, tmp_path):
-    """Both sides' common beginning, padding and prompts cost nothing in the head, and the beginning is read once."""
-    collated = {layout: collate.PairCollator(PAIRS, layout)([0, 1]) for layout in ("padded", "shared")}
-    sides = [side for pair in PAIRS[:2] for side in (pair.chosen, pair.rejected)]
-    assert collated["padded"]["input_ids"].numel() == 4 * max(len(side.input_ids) for side in sides)
-    assert collated["shared"]["input_ids"].numel() < sum(len(side.input_ids) for side in sides)
-    assert torch.equal(collated["padded"]["action_mask"], collated["shared"]["action_mask"])

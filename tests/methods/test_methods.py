@@ -26,17 +26,6 @@ def test_every_pair_kind_a_recipe_trains_on_has_its_explorers(name):
     assert busy == (recipe.iterations != 0)
 
 
-def test_coevolve_is_section_4():
-    agents = RECIPES["coevolve"].agents
-    assert agents["target"].trains_on == {
-        PairKind.EXPERT_TARGET: EXPERT,
-        PairKind.EXPERT_FAILURE: EXPERT,
-        PairKind.FAILURE_FAILURE: FAILURES,
-    }
-    assert agents["failure"].trains_on == {PairKind.FAILURE_FAILURE: FAILURES}
-    assert (agents["target"].base, agents["failure"].base) == ("target", "failure")
-
-
 @pytest.mark.parametrize("suite", ["smoke", "paper"])
 @pytest.mark.parametrize("method", ["eto", "coevolve", "ipr", "rft", "positive_agent", "second_target"])
 def test_rows_differ_in_the_method_alone(suite, method):

@@ -12,8 +12,6 @@ from coevolve.errors import UserError
 from coevolve.methods.pairing import KIND_AGENTS, pair, summary
 from coevolve.records.drops import DropReason
 from coevolve.records.episodes import Message, StopReason
-from coevolve.records.pairs import PreferencePair
-from coevolve.storage import jsonl
 
 TARGET, FAILURE, BOTH = PairKind.EXPERT_TARGET, PairKind.EXPERT_FAILURE, PairKind.FAILURE_FAILURE
 PLAIN = PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False, hard_negative=None)
@@ -246,22 +244,6 @@ def test_summary_is_plain_and_says_in_words_which_kind_is_empty():
     }
 
 
-def test_pairs_load_as_a_dataset_unchanged(tmp_path, monkeypatch):
-    datasets = pytest.importorskip("datasets")
-    sides = {"expert": [side("expert", "t", 1.0, "ab")], "target": [side("target", "t", 0.5, "xyz")]}
-    made = paired([TARGET], **sides).pairs
-    jsonl.write(tmp_path / "pairs.jsonl", made)
-    data = datasets.load_dataset(
-        "json", data_files=str(tmp_path / "pairs.jsonl"), split="train", cache_dir=str(tmp_path / "cache")
-    )
-    row = data[0]
-    for key in ("prompt", "chosen", "rejected"):
-        assert row[key] == [{"role": m.role, "content": m.content} for m in getattr(made[0], key)]
-    assert row["rejected_token_ids"] == [list(ids) for ids in made[0].rejected_token_ids]
-    assert PreferencePair.model_validate(row) == made[0]
-    assert jsonl.read(tmp_path / "pairs.jsonl", PreferencePair) == list(made)
-
-
 @st.composite
 def situations(draw):
     """Tasks and random episodes of them, some missing, empty, tied, identical, broken, or of a task not explored."""
@@ -333,20 +315,6 @@ def test_every_pair_prefers_the_higher_reward_and_joins_the_agents_of_its_kind(s
         else:
             assert agents == {"expert", "target" if made.kind is TARGET else "failure"}
             assert chosen.agent == "expert" or rules.expert_beaten == "swap"
-
-
-@settings(max_examples=60, deadline=None)
-@given(situations())
-def test_exchanging_the_agents_exchanges_the_kinds(situation):
-    names, sides, rules, _ = situation
-    other = {"target": "failure", "failure": "target"}
-    mirrored = {
-        "expert": sides["expert"],
-        **{agent: [e.model_copy(update={"agent": agent}) for e in sides[other[agent]]] for agent in other},
-    }
-    there, back = (paired(list(KIND_AGENTS), rules, tasks=names, **group) for group in (sides, mirrored))
-    for kind, image in ((TARGET, FAILURE), (FAILURE, TARGET), (BOTH, BOTH)):
-        assert there.kinds[kind] == back.kinds[image]
 
 
 @settings(max_examples=150, deadline=None)

@@ -124,15 +124,3 @@ def test_everything_that_came_in_is_selected_or_dropped_once(rules, experts, rol
     assert all(t.reward >= rules.min_reward and t.stop is not StopReason.ENV_ERROR for t in from_rollouts)
     if rules.per_task:
         assert all(sum(t.task.task_id == name for t in from_rollouts) <= rules.per_task for name in "tu")
-
-
-@settings(max_examples=100, deadline=None)
-@given(RULES, EXPERTS, EPISODES, st.randoms(use_true_random=False))
-def test_the_order_of_the_rollouts_changes_nothing(rules, experts, rollouts, random):
-    def numbered(episodes):
-        return [t.model_copy(update={"sample": n}) for n, t in enumerate(episodes)]
-
-    ordered = numbered(rollouts)
-    shuffled = random.sample(ordered, len(ordered))
-    first, second = (select(rules, experts, group).selected for group in (ordered, shuffled))
-    assert {t.digest() for t in first} == {t.digest() for t in second}

@@ -144,6 +144,7 @@ def test_a_step_is_paired_where_it_is_worth_less_than_the_experts(tmp_path):
     assert reasons(result) == [DropReason.IDENTICAL, DropReason.MARGIN]
     assert [pair.prompt[-1].content for pair in result.pairs] == [demonstration.turns[t].observation for t in (1, 3)]
     assert (result.count.candidates, result.count.pairs, result.count.swapped, result.count.cut) == (4, 2, 0, 0)
+    assert result.count.other_prompt == 0
     assert result.count.drops == {"identical": 1, "margin": 1}
 
 

@@ -104,6 +104,7 @@ def test_the_history_of_scores_spans_rounds_and_the_signal_is_of_the_last_one():
     (signal,) = signals_of(rounds)
     assert (signal.kind, signal.round, signal.step, signal.scores) == ("forgetting", 2, 0, (1.0, 0.0))
     assert signal.actions == SOLUTIONS["t1"] and signal.episode == rounds[1][0].digest()
+    assert (signal.pattern, signal.count, signal.total) == ("", 0, 0)  # those of rare actions
     assert seen(history([{"t1": [1, 1]}, {"t1": [0, 0]}], [{"t2": [0, 0]}])) == []  # it was forgotten a round before
 
 
@@ -203,7 +204,8 @@ def test_every_signal_or_without_guidance_every_task_is_explored_equally_often()
     assert exploration.guided([], 50, 3, np.random.default_rng(0)) == []
     starts = exploration.unguided([task(f"t{n}") for n in range(4)], 8, 3, np.random.default_rng(0))
     assert Counter(start.start.task_id for start in starts) == {f"t{n}": 2 for n in range(4)}
-    assert {start.actions for start in starts} <= {1, 2, 3} and not any(start.signal for start in starts)
+    assert {start.actions for start in starts} <= {1, 2, 3}
+    assert not any(start.signal or start.extra for start in starts)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])

@@ -9,6 +9,8 @@ from itertools import pairwise, permutations
 PAIRS = ("< <=", "> >=", "== !=", "+ -", "* /", "and or", "| &")
 SWAPPED = {first: second for pair in PAIRS for first, second in permutations(pair.split())}
 SWAPPED |= {"is": "is not", "is not": "is", "in": "not in", "not in": "in", "//": "/", "%": "*"}
+#: Arguments that are assertions, like `assert`, or texts for a person.
+UNTOUCHED = ("strict", "frozen", "help", "metavar", "description")
 OPERATOR = re.compile(r"not\s+in\b|is\s+not\b|\b(?:is|in|and|or)\b|//|[<>=!]=|[<>+\-*/%|&]")
 
 
@@ -45,6 +47,8 @@ class _Finder:
         if isinstance(node, ast.Import | ast.ImportFrom | ast.Raise | ast.Assert | ast.JoinedStr):
             return
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if isinstance(node, ast.keyword) and node.arg in UNTOUCHED:
             return
         if finder := getattr(self, f"_{type(node).__name__.lower()}", None):
             yield from finder(node)
@@ -110,7 +114,7 @@ class _Finder:
             (start, middle), (resumed, end) = self._range(first), self._range(second)
             text = self._text(second) + self.source[middle:resumed] + self._text(first)
             yield self._edit(node.args[0], start, end, text, "arguments swapped")
-        for keyword in node.keywords:
+        for keyword in (each for each in node.keywords if each.arg not in UNTOUCHED):
             start, end = self._range(keyword)
             comma = re.compile(r"\s*,\s*").match(self.source, end)
             yield self._edit(keyword, start, comma.end() if comma else end, "", "argument dropped")
@@ -140,7 +144,7 @@ class _Finder:
             yield from self._deleted(node)
 
     def _return(self, node: ast.Return) -> Iterator[Edit]:
-        if node.value is not None:
+        if node.value is not None and ast.unparse(node.value) != "None":
             yield self._edit(node, *self._range(node), "return None", "returns None")
 
     def _functiondef(self, node: ast.FunctionDef) -> Iterator[Edit]:

@@ -8,11 +8,12 @@ not apply, or if its tests do not run; also if the tests fail without any mutant
 
 from __future__ import annotations
 
-import os
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,11 +26,10 @@ from pydantic import BaseModel, ConfigDict
 
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_name("mutants.yaml")
-#: What the tests read; folders that they do not change are linked.
+#: What an edit can change or a test can write; all else is linked.
 COPIED = ("coevolve", "configs", "tests", "pyproject.toml")
-LINKED = ("data", "docs", "README.md", "Snakefile")
-#: Seconds; a mutant that makes its tests run longer is killed.
-TIMEOUT = 600
+SERVER = Path(__file__).with_name("server.py")
+SERVERS = threading.local()
 Result = Literal["killed", "survived", "not found", "not run"]
 
 
@@ -69,19 +69,21 @@ def copied(root: Path) -> Iterator[Path]:
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, target)
-        for name in LINKED:
-            (Path(folder) / name).symlink_to(root / name)
+        for path in root.iterdir():
+            if path.name not in (*COPIED, ".mutants"):
+                (Path(folder) / path.name).symlink_to(path)
         yield Path(folder)
 
 
 def run_tests(root: Path, tests: Sequence[str]) -> int:
-    """Exit status of pytest on the tests of a copy, which import the copy; 1 if they run too long."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-W", "ignore", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        return subprocess.run(command, cwd=root, env=environment, capture_output=True, timeout=TIMEOUT).returncode
-    except subprocess.TimeoutExpired:
-        return 1
+    """Exit status of pytest on the tests of a copy, which import the copy; each thread has a server of its own."""
+    if not hasattr(SERVERS, "process"):
+        SERVERS.process = subprocess.Popen(
+            [sys.executable, str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+    SERVERS.process.stdin.write(json.dumps([str(root), list(tests)]) + "\n")
+    SERVERS.process.stdin.flush()
+    return int(SERVERS.process.stdout.readline())
 
 
 def judge(mutant: Mutant, root: Path = ROOT) -> Result:

@@ -3,7 +3,7 @@
     python tests/mutants/sample.py [--core 200] [--rest 200] [--changed REVISION] [--minutes 60]
 
 The edits follow from the tree of the commit that is checked out. What was done is kept in `.mutants/`: the same command
-goes on where it ended. A first part records which tests cover which lines (coverage.py, file by file of tests). An edit
+goes on where it ended. A first part records which tests cover which lines (coverage.py). An edit
 that no test can notice, because it changes nothing, is listed with the reason in `equivalent.yaml`.
 """
 
@@ -19,7 +19,10 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 import yaml
@@ -35,7 +38,10 @@ EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
 CORE = re.compile(r"coevolve/(methods|train|chat)/|coevolve/report/(stats|comparison|measurement|claim_tests|verdicts)")
 #: Tests that run first; all others that cover the line follow if these pass.
 FIRST = 12
-FILES = 25
+#: The tests of a line that run longer than this together, when the lines are recorded, are not all run.
+SECONDS = 90.0
+#: Tests of machines, pages and tests.
+LEFT_OUT = {"slurm", "mutants", "docs", "containers", "airgap", "wheel", "benchmarks", "test_laws.py"}
 
 
 @dataclass(frozen=True)
@@ -91,68 +97,95 @@ def _compiles(source: str) -> bool:
 
 
 class Cover:
-    """Which tests execute a line: a database of coverage.py for each file of tests, made once for a commit."""
+    """Which tests execute a line: a database that one run of the quick tests makes, folder by folder, for a commit."""
 
     def __init__(self, folder: Path, root: Path = ROOT) -> None:
         self.folder, self.root = folder, root
-        self.seconds: dict[str, float] = {}
 
     def record(self) -> None:
-        """Run each file of tests that has no database yet."""
+        """Run the tests of each folder that was not run yet, in a copy of the tree: as edits will be judged."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        files = sorted(path.relative_to(self.root).as_posix() for path in (self.root / "tests").rglob("test_*.py"))
-        files = [file for file in files if not file.startswith(("tests/slurm/", "tests/mutants/", "tests/docs/"))]
+        rooms = {path.relative_to(self.root / "tests").parts[0] for path in (self.root / "tests").rglob("test_*.py")}
         with ThreadPoolExecutor(2) as pool:
-            for number, file in enumerate(pool.map(self._record, files), start=1):
-                print(f"{number}/{len(files)} lines covered by {file}", flush=True)
+            for room in pool.map(self._record, sorted(rooms - LEFT_OUT)):
+                print(f"lines covered by tests/{room}", flush=True)
 
-    def _record(self, file: str) -> str:
-        done = self.folder / f"{file.replace('/', '__')}.json"
-        if not done.exists():
-            started, data = time.monotonic(), done.with_suffix(".coverage")
-            settings = done.with_suffix(".rc")
+    def _record(self, room: str) -> str:
+        done, data, tests = (self.folder / f"{room}.{kind}" for kind in ("done", "coverage", "tests"))
+        if done.exists():
+            return room
+        for part in self.folder.glob(f"{room}.*"):
+            part.unlink()
+        with copied(self.root) as copy:
+            settings = self.folder / f"{room}.rc"
             settings.write_text(
-                f"[run]\nsource = {self.root}/coevolve\ndata_file = {data}\nparallel = true\npatch = subprocess\n"
-                f"dynamic_context = test_function\ncontext = {file}\n"
+                f"[run]\nsource = {copy}/coevolve\ndata_file = {data}\nparallel = true\npatch = _exit, fork\n"
+                "context = ${COVERED_BY-}\ndisable_warnings = dynamic-conflict\n"
             )
-            command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", "-q", "-p"]
-            command += ["no:cacheprovider", "-m", "not slow", file]
-            environment = {**os.environ, "PYTHONPATH": str(self.root), "OMP_NUM_THREADS": "1"}
-            subprocess.run(command, cwd=self.root, env=environment, capture_output=True, check=False)
+            variables = {"COVERAGE_PROCESS_START": str(settings), "TESTS_RUN": str(tests), "OMP_NUM_THREADS": "1"}
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "mutants.contexts"]
+            command += ["-m", "not slow and not dag", f"tests/{room}"]
+            path = {"PYTHONPATH": f"{copy}:{Path(__file__).parents[1]}"}
+            with done.with_suffix(".log").open("w") as log:
+                subprocess.run(command, cwd=copy, env={**os.environ, **variables, **path}, stdout=log, check=False)
             for part in self.folder.glob(f"{data.name}.*"):
-                _collect(part, self.folder / "lines.sqlite", self.root)
+                _collect(part, self.folder / "lines.sqlite", copy)
                 part.unlink()
-            done.write_text(json.dumps(time.monotonic() - started))
-        self.seconds[file] = json.loads(done.read_text())
-        return file
+        done.touch()
+        return room
+
+    @cached_property
+    def run(self) -> dict[str, tuple[float, set[str]]]:
+        """The seconds of each test that passes and is still there, and the fixtures that it shares."""
+        rows = [json.loads(line) for file in self.folder.glob("*.tests") for line in file.read_text().splitlines()]
+        failing = {test for test, _, passed, _ in rows if not passed}
+        found: dict[str, tuple[float, set[str]]] = defaultdict(lambda: (0.0, set()))
+        for test, seconds, _, fixtures in rows:
+            if test not in failing:
+                found[test] = (found[test][0] + seconds, found[test][1] | set(fixtures))
+        return {test: row for test, row in found.items() if self._is_there(*test.split("::"))}
+
+    def _is_there(self, file: str, name: str) -> bool:
+        path = self.root / file
+        return path.is_file() and f"def {name}(" in path.read_text()
 
     def tests(self, file: str, line: int) -> list[str]:
-        """Node ids, the quickest files first: functions that execute the line, then files that do so elsewhere.
+        """Names of tests that execute the line, those of its module and its folder first, then the quickest.
 
-        Files that only import the line, or run it in a fixture or a process of their own: `FILES` at most.
+        Of a line that is executed at the import only: the tests of its module.
         """
         with sqlite3.connect(self.folder / "lines.sqlite") as database:
-            rows = database.execute("select distinct test, name from line where file = ? and line = ?", (file, line))
-            contexts = sorted(rows, key=lambda row: (self.seconds.get(row[0], 0), row))
-        named = [f"{test}::{name}" for test, name in contexts if f"def {name}(" in (self.root / test).read_text()]
-        room = Path(file).parts[1]
-        whole = sorted((test for test, name in contexts if not name), key=lambda test: Path(test).parts[1] != room)
-        return named + whole[:FILES]
+            of_line = "select distinct name from line where file = ? and line = ?"
+            contexts = {name for (name,) in database.execute(of_line, (file, line))}
+            if contexts == {""}:
+                contexts = {name for (name,) in database.execute("select name from line where file = ?", (file,))}
+        stem, room = Path(file).stem, Path(file).parts[1]
+
+        def order(test: str) -> tuple[bool, bool, float]:
+            path = Path(test.partition("::")[0])
+            return stem not in path.stem, path.parts[1] != room, self.run[test][0]
+
+        return sorted((test for test, (_, shared) in self.run.items() if contexts & {test, *shared}), key=order)
+
+    def within(self, tests: Sequence[str], seconds: float) -> list[str]:
+        """The first tests, as many as took this time together."""
+        ends = accumulate(self.run[test][0] for test in tests)
+        return [test for test, end in zip(tests, ends, strict=True) if end <= seconds]
 
 
 def _collect(part: Path, target: Path, root: Path) -> None:
-    """Add the lines of one process to the database: file, line, file of tests, test (empty outside of tests)."""
-    with sqlite3.connect(part) as source, sqlite3.connect(target, timeout=60) as database:
-        database.execute("create table if not exists line (file text, line int, test text, name text)")
+    """Add the lines of one process to the database: file, line, test or fixture (empty: at the import)."""
+    with closing(sqlite3.connect(part)) as source, sqlite3.connect(target, timeout=60) as database:
+        database.execute("create table if not exists line (file text, line int, name text)")
         database.execute("create index if not exists of_line on line (file, line)")
         query = "select path, context, numbits from line_bits join file on file.id = file_id "
         query += "join context on context.id = context_id"
-        rows = set()
-        for path, context, bits in source.execute(query):
-            test, _, function = context.partition("|")
-            file = Path(path).relative_to(root).as_posix()
-            rows |= {(file, line, test, function.rpartition(".")[2]) for line in numbits_to_nums(bits)}
-        database.executemany("insert into line values (?, ?, ?, ?)", sorted(rows))
+        rows = {
+            (Path(path).relative_to(root).as_posix(), line, context.rpartition("|")[2])
+            for path, context, bits in source.execute(query)
+            for line in numbits_to_nums(bits)
+        }
+        database.executemany("insert into line values (?, ?, ?)", sorted(rows))
 
 
 def judge(mutation: Mutation, tests: Sequence[str], root: Path = ROOT) -> str:
@@ -225,7 +258,8 @@ def main() -> int:
     def one(mutation: Mutation) -> tuple[str, str] | None:
         if time.monotonic() > ends:
             return None
-        return mutation.name, judge(mutation, cover.tests(mutation.file, mutation.edit.line))
+        tests = cover.within(cover.tests(mutation.file, mutation.edit.line), SECONDS)
+        return mutation.name, judge(mutation, tests)
 
     with ThreadPoolExecutor(2) as pool, log.open("a") as file:
         for done in pool.map(one, [each for each in mutations if each.name not in results]):

@@ -118,7 +118,11 @@ def test_comparability_has_three_answers():
     assert comparability(a, unknown) == "comparability is unknown (settings not stated by both: 1)."
     lines = "\n".join(comparison.compare([a, unknown, result("c", split([1.0, 0.5]))]))
     assert f"a and c, test: {DIFFERENT}" in lines
-    assert "| products" in lines and "not stated" in lines
+    assert re.search(r"\| products +\| 1000 +\| not stated +\| unknown", lines)
+    for setting, remark in (("step_limit", "differs"), ("temperature", "the model's sampling")):
+        sides = [result(label, a.splits["test"], **{setting: value}) for label, value in (("a", 5), ("b", 15))]
+        text = "\n".join(comparison.compare(sides))
+        assert re.search(rf"\| {setting} .*\| {remark} +\|", text)
     other = EvaluationResult(label="d", settings=SETTINGS, splits={"dev": split([1.0, 0.0])})
     assert "d has no result on split `test`" in "\n".join(comparison.compare([a, other]))
 

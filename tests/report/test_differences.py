@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from builders import record
-from report.explored import LABELS, measurement
+from report.explored import measurement
 
 from coevolve.config.loading import load_suite
 from coevolve.dag.layout import Layout
@@ -19,24 +19,6 @@ def evaluated(split, rewards, seed=0):
 
 def measured(method, split, rewards):
     return measurement(method, "sciworld", split, {f"{split}{number}": [r] for number, r in enumerate(rewards)})
-
-
-def test_differences_are_paired_by_task_over_all_splits(root):
-    report = load_suite(root / "configs/suites/smoke.yaml").report
-    final = [
-        measured("eto", "seen", [0.0, 0.5]),
-        measured("eto", "unseen", [0.25]),
-        measured("coevolve", "seen", [0.5, 1.0]),
-        measured("coevolve", "unseen", [0.75]),
-    ]
-    (found,) = differences.paired(final, report)
-    assert (found.better, found.than) == ("coevolve", "eto")
-    # Every task differs by 0.5, so the interval has no width however far the rewards lie apart.
-    assert (found.estimate.mean, found.estimate.low, found.estimate.high) == pytest.approx((0.5, 0.5, 0.5))
-    assert found.estimate.n_tasks == 3
-    table = differences.markdown([found], [], LABELS, report, "Look twice.")
-    assert "| ScienceWorld | Co-evolving - ETO | 50.0 [50.0, 50.0] | 3 | 1 | undecided |" in " ".join(table.split())
-    assert table.split("\n\n")[1] == "Look twice."
 
 
 @pytest.mark.parametrize("seeds", [[0, 1, 2], [8, 9]])

@@ -2,11 +2,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from scipy.stats import binomtest
 
-from coevolve.config.sections import ReportConfig
 from coevolve.errors import UserError
 from coevolve.records.episodes import StopReason
 from coevolve.report import claims as claims_file
@@ -81,14 +78,6 @@ def test_episodes_that_the_environment_ended_stand_under_the_table(measure, repo
     assert "lost to errors" not in markdown(cells_of([whole], report).reward_table())
 
 
-def test_the_mean_needs_every_column_of_the_paper(sft, shop, report):
-    assert cell(cells_of([sft], report).reward_table(), "sft", "mean").estimate is None
-    both = cell(cells_of([sft, shop], report).reward_table(), "sft", "mean")
-    assert both.estimate.mean == pytest.approx(50.0)
-    assert (both.estimate.n_tasks, both.estimate.n_seeds, both.estimate.n) == (5, 2, 10)
-    assert both.sources == sft.sources + shop.sources
-
-
 def test_a_cell_does_not_change_when_others_are_added(measure, report):
     values = {f"t{i}": [i / 9] for i in range(10)}
     one, two = measure("sft", "sciworld", "seen", values), measure("sft", "webshop", "test", values)
@@ -129,19 +118,6 @@ def test_success_is_a_table_of_its_own(shop, sft, report):
     assert cell(table, "sft", "seen").estimate.mean == 0.0
     assert all(c.paper is None for c in table.cells)
     assert table.caption.startswith("Success rate in per cent") and table.footnotes == ()
-
-
-def test_a_method_that_never_or_always_succeeds_has_wilsons_interval(measure, report):
-    never, always = (
-        measure(method, "sciworld", "seen", {f"t{number}": [reward] * 2 for number in range(24)})
-        for method, reward in (("sft", 0.5), ("gpt4", 1.0))
-    )
-    table = cells_of([never, always], report).success_table()
-    expected = {"sft": binomtest(0, 24), "gpt4": binomtest(24, 24)}
-    for row, test in expected.items():
-        ends, estimate = test.proportion_ci(0.95, method="wilson"), cell(table, row, "seen").estimate
-        assert (estimate.low, estimate.high) == pytest.approx((100 * ends.low, 100 * ends.high))
-        assert estimate.low < estimate.high
 
 
 def test_a_table_of_what_was_measured_has_no_note_on_a_cell_that_it_lacks(measure, sft, shop, report):
@@ -200,18 +176,6 @@ def test_nothing_measured_is_an_error(measure, report):
         cells_of([], report).reward_table()
     with pytest.raises(UserError, match="eto on sciworld seen has no evaluation records"):
         cells_of([measure("eto", "sciworld", "seen", {})], report).reward_table()
-
-
-def test_the_interval_of_a_cell_has_the_confidence_of_its_caption(measure):
-    """200 tasks: nearly the normal interval of the mean at 95 %, and not that of any other level."""
-    rewards = np.random.default_rng(3).random(200)
-    sft = measure("sft", "sciworld", "seen", {f"t{i}": [reward] for i, reward in enumerate(rewards)})
-    half = 100 * rewards.std(ddof=1) / np.sqrt(len(rewards))
-    for confidence, quantile in ((0.95, 1.96), (0.5, 0.674)):
-        table = cells_of([sft], ReportConfig(bootstrap=20_000, confidence=confidence, collapse=0.2)).reward_table()
-        assert f"with its {100 * confidence:g} % interval" in table.caption
-        estimate = cell(table, "sft", "seen").estimate
-        assert estimate.high - estimate.low == pytest.approx(2 * quantile * half, rel=0.03)
 
 
 def test_a_row_is_named_if_more_than_a_tenth_of_its_turns_has_a_flaw(measure, sft, report):

@@ -85,19 +85,6 @@ def test_few_tasks_that_agree_decide_nothing():
     assert outcome(np.full((12, 2), 2.0)) == "undecided"  # two trainings
 
 
-def test_the_number_of_seeds_that_is_named_decides_about_as_often_as_it_says():
-    """Trainings differ by 1 point, tasks hardly: what two seeds ask for has to be enough in four of five cases."""
-    rng = np.random.default_rng(4)
-
-    def run(seeds):
-        return 0.8 + rng.normal(0, 1.0, (1, seeds)) + rng.normal(0, 1.0, (100, seeds))
-
-    truth = stats.Spread(0.8, np.zeros(9), 100, 2, of_tasks=0.0, of_seeds=1.0 + 0.01)
-    needed = truth.seeds_needed(0.8, 0.05, verdicts.POWER)
-    decided = [outcome(run(needed), resamples=500, rng=rng) == "reproduced" for _ in range(150)]
-    assert 0.7 < np.mean(decided) < 0.9
-
-
 def test_more_claims_ask_for_no_more_seeds():
     rng = np.random.default_rng(0)
     one = question(np.array([-0.6, 0.8, 1.4]) + rng.normal(0, 1.0, (100, 3)))
@@ -395,49 +382,3 @@ def test_too_few_tasks_are_no_matter_of_seeds():
     tasks = np.random.default_rng(0).normal(0, 30.0, (20, 1)) + np.random.default_rng(1).normal(0, 0.1, (20, 4))
     order = verdicts.in_miniature(question(tasks - tasks.mean()), 0.95)
     assert (order.outcome, order.seeds_needed) == ("undecided", None) and "the tasks are too few" in order.text
-
-
-@pytest.mark.parametrize(
-    ("truth", "expected", "least", "most"),
-    [(0.0, "undecided", 0.91, 1.0), (2.0, "reproduced", 0.9, 1.0), (-2.0, "contradicted", 0.9, 1.0)],
-)
-def test_simulated_orders_get_the_right_verdict_at_the_right_rate(truth, expected, least, most):
-    rng = np.random.default_rng(7)
-    found = [
-        outcome(
-            truth + rng.normal(0, 2.0, (80, 1)) + rng.normal(0, 0.4, (1, 5)) + rng.normal(0, 3.0, (80, 5)),
-            resamples=500,
-            rng=rng,
-        )
-        for _ in range(200)
-    ]
-    assert least <= found.count(expected) / 200 <= most
-    if truth:
-        assert set(found) <= {expected, "undecided"}
-
-
-def test_a_value_at_the_edge_of_its_tolerance_is_called_reproduced_no_more_often_than_the_level():
-    rng = np.random.default_rng(8)
-    found = [outcome(rng.normal(8.0, 3.0, (60, 2)), 2.0, 8.0, resamples=500, rng=rng) for _ in range(300)]
-    assert found.count("reproduced") / 300 < 0.06
-    assert found.count("contradicted") / 300 < 0.06
-
-
-@pytest.mark.parametrize("of_tasks", [0.0, 1.0])
-def test_the_named_seeds_give_the_named_interval(of_tasks):
-    """Trainings differ by 6 points: simulated suites with so many seeds have an interval of +-3 points on average."""
-    truth = stats.Spread(0.0, np.zeros(9), 400, 4, of_tasks=of_tasks, of_seeds=36.0 + 1.0)
-    needed = truth.seeds_needed(3.0, 0.05)
-    rng = np.random.default_rng(5)
-
-    def half_width(seeds):
-        widths = []
-        for _ in range(40):
-            tasks, trainings = rng.normal(0, math.sqrt(400 * of_tasks), (400, 1)), rng.normal(0, 6.0, (1, seeds))
-            values = tasks + trainings + rng.normal(0, 20.0, (400, seeds))
-            low, high = stats.spread([values], resamples=400, rng=rng).interval(0.95)
-            widths.append((high - low) / 2)
-        return np.mean(widths)
-
-    assert half_width(needed) == pytest.approx(3.0, rel=0.1)
-    assert half_width(max(3, needed // 2)) > 3.3

@@ -110,7 +110,7 @@ def environment(recorded=None, kind=""):
 def run(stage, out, processes, kind, recorded=None, *options):
     done = subprocess.run(
         command(stage, out, processes, kind, recorded, *options), env=environment(recorded, kind), capture_output=True,
-        text=True, timeout=600, check=False,
+        text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stderr

@@ -9,7 +9,7 @@ from train.plain_objectives import reference_losses
 
 from coevolve.config.derived.training import is_reference_free
 from coevolve.config.sections import ObjectiveConfig
-from coevolve.train.losses import OBJECTIVES, TokenLogps, objective, pair_losses, turns
+from coevolve.train.losses import OBJECTIVES, TokenLogps, objective, pair_losses
 
 PAIRS, TOKENS = 5, 23
 PARAMETERS = {
@@ -83,38 +83,6 @@ def test_only_simpo_ignores_the_reference(name):
         return losses_of(name, shifted, rejected, 0.1, PARAMETERS[name]).loss
 
     assert torch.equal(loss(0.0), loss(0.3)) == is_reference_free(ObjectiveConfig(name=name, **PARAMETERS[name]))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_stands_off_the_mask_does_not_matter(name):
-    chosen, rejected = random_side(1), random_side(2)
-    hidden = [
-        TokenLogps(
-            s.policy.masked_fill(~s.action_mask, math.nan),
-            s.reference.masked_fill(~s.action_mask, math.nan),
-            s.action_mask,
-        )
-        for s in (chosen, rejected)
-    ]
-    assert torch.equal(
-        losses_of(name, *hidden, 0.1, PARAMETERS[name]).loss,
-        losses_of(name, chosen, rejected, 0.1, PARAMETERS[name]).loss,
-    )
-
-
-def test_turns_are_runs_of_action_tokens():
-    mask = torch.tensor([[0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], [0] * 11]).bool()
-    numbers = turns(mask)
-    assert numbers[mask].tolist() == [0, 0, 1, 2, 2, 2, 0]
-    assert numbers.amax(dim=1).tolist() == [2, 0, 0]
-
-
-def test_dmpo_is_dpo_on_a_single_turn():
-    mask = torch.zeros(PAIRS, TOKENS, dtype=torch.bool)
-    mask[:, 4:9] = True
-    sides = [TokenLogps(side.policy, side.reference, mask) for side in (random_side(1), random_side(2))]
-    dmpo = losses_of("dmpo", *sides, 0.1, {"discount": 0.5}).loss
-    torch.testing.assert_close(dmpo, losses_of("dpo", *sides, 0.1, {}).loss)
 
 
 def test_lambda_0_leaves_the_other_term():

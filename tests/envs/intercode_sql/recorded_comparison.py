@@ -13,7 +13,7 @@ from envs.intercode_sql.difference_classes import SHARED_STATE, ResultPair, clas
 
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries
 from coevolve.envs.intercode_sql.recorded_runs import ERROR_PREFIX
-from coevolve.envs.intercode_sql.reward import overlap, reward
+from coevolve.envs.intercode_sql.reward import overlap
 from coevolve.envs.intercode_sql.session import QueryResult, SqlSession
 
 #: Numbers of rows to which upstream's ReAct loop truncated results: the usual one first, then those of later reruns.
@@ -32,7 +32,6 @@ class Comparison:
 
     statements: int = 0
     rewards: int = 0
-    equal_rewards: int = 0
     equal_overlaps: int = 0
     #: Item, turn, class and both texts of each result that differs.
     differences: list[tuple[int, int, str, ResultPair]] = field(default_factory=list)
@@ -75,7 +74,6 @@ def compare_episode(comparison, session, gold, episode):
                 comparison.differences.append((episode.number, turn.number, classify(pair), pair))
         if turn.reward is not None:
             comparison.rewards += 1
-            comparison.equal_rewards += math.isclose(reward(result.rows, gold), turn.reward)
             comparison.equal_overlaps += math.isclose(overlap(result.rows, gold), turn.reward)
 
 

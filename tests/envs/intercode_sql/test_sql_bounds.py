@@ -16,7 +16,8 @@ from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
 from coevolve.envs.intercode_sql.session import LIMIT_PASSED, REFUSED, QueryResult, SqlSession
 
-STATEMENT_SECONDS = 1.0
+#: Attacks end at a bound of memory or of temporary files, however slow the machine is.
+STATEMENT_SECONDS = 600.0
 #: MySQL takes 230 MiB before its first statement.
 MEMORY_MB = 512
 NEIGHBOUR = "neighbour's connection"

@@ -30,8 +30,8 @@ def own_simulator():
     """Makes simulators that a test may break; they are closed at its end."""
     with contextlib.ExitStack() as stack:
 
-        def make(memory_mb=MEMORY_MB, read_timeout=READ_TIMEOUT_S):
-            return stack.enter_context(contextlib.closing(Simulator(memory_mb, read_timeout)))
+        def make(memory_mb=MEMORY_MB):
+            return stack.enter_context(contextlib.closing(Simulator(memory_mb, READ_TIMEOUT_S)))
 
         yield make
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError
 from coevolve.envs.sciworld.env import ACTION_LENGTH, SciWorld, first_line
 from coevolve.envs.sciworld.jvm import HOME, Reading, Simulator, World
+from coevolve.envs.sciworld.replay import READ_TIMEOUT_S
 from coevolve.envs.sciworld.tasks import DATA, task_of
 from coevolve.errors import UserError
 from coevolve.records.episodes import Trajectory
@@ -180,10 +181,13 @@ def test_a_jvm_that_ends_while_another_thread_asks_for_it_holds_no_world(own_sim
 
 
 def test_a_hung_jvm_fails_within_the_time_limit_and_is_replaced(own_simulator):
-    simulator = own_simulator(read_timeout=10.0)
+    simulator = own_simulator()
     env = SciWorld(simulator, "easy")
     env.start(ANIMAL)
     hung = simulator.pid
+    for connection in simulator._jvm._gateway._gateway_client.deque:
+        assert connection.socket.gettimeout() == READ_TIMEOUT_S
+        connection.socket.settimeout(0.5)  # the start of a JVM, which has the whole limit, may take longer
     os.kill(hung, signal.SIGSTOP)
     with pytest.raises(EnvError):
         env.step("look around")

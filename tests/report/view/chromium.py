@@ -6,6 +6,8 @@ import os
 import subprocess
 import time
 
+import psutil
+
 # `--no-sandbox`: Chromium's own sandbox refuses to start as root and in most containers; the pages here are ours.
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-pipe")
 UNFOLD = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
@@ -65,17 +67,23 @@ class Browser:
                 self.events.append(answer)
 
     def open(self, page, address=""):
-        """Open a file, at `#address`; returns the seconds until something is drawn."""
+        """Open a file, at `#address`; returns the browser's CPU seconds until something is drawn."""
         return self.visit(f"{page.resolve().as_uri()}{address}")
 
     def visit(self, address):
-        """Open an address; returns the seconds until something is drawn."""
+        """Open an address; returns the browser's CPU seconds until something is drawn."""
         self.ask("Page.navigate", url="about:blank")
         self.events.clear()
-        started = time.monotonic()
+        before = self._cpu_seconds()
         self.ask("Page.navigate", url=address)
         self.until("document.readyState === 'complete' && !document.body.innerText.includes('Loading.')")
-        return time.monotonic() - started
+        return self._cpu_seconds() - before
+
+    def _cpu_seconds(self):
+        """Of all processes of the browser that still run."""
+        main = psutil.Process(self._process.pid)
+        times = [each.cpu_times() for each in (main, *main.children(recursive=True))]
+        return sum(each.user + each.system for each in times)
 
     def run(self, expression):
         """The value of a JavaScript expression."""
@@ -83,12 +91,13 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def until(self, expression, seconds=20.0):
+    def until(self, expression, polls=2000):
         """Wait until a JavaScript expression is true."""
-        end = time.monotonic() + seconds
-        while not self.run(expression):
-            assert time.monotonic() < end, f"{expression} stays false: {self.text()[:2000]}"
+        for _ in range(polls):
+            if self.run(expression):
+                return
             time.sleep(0.01)
+        raise AssertionError(f"{expression} stays false: {self.text()[:2000]}")
 
     def text(self):
         """The text a reader sees."""
@@ -119,7 +128,7 @@ class Browser:
         """End the browser."""
         self._write.write(json.dumps({"id": 0, "method": "Browser.close"}).encode() + b"\0")
         self._write.flush()
-        self._process.wait(20)
+        self._process.wait()
         self._write.close()
         self._read.close()
 
