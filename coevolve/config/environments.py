@@ -73,7 +73,8 @@ class EnvSection(Strict):
     three change no result and are excluded from digests.
     """
 
-    #: What the licence of tasks and texts covers and does not, a sentence; and its identifier on the Hugging Face hub.
+    #: What the licence of tasks and texts covers and does not, a sentence; and its identifier on the Hugging Face hub,
+    #: empty unless one licence covers them all.
     licence: ClassVar[str] = "The licence of this environment's texts is not stated."
     licence_id: ClassVar[str] = ""
 
