@@ -108,6 +108,10 @@ class EnvSection(Strict):
         """A remark printed with every result, for example that a split is not the paper's; empty if there is none."""
         return ""
 
+    def other_version(self, identity: str) -> str:
+        """A sentence under tables if the committed results have another version than `identity`; else empty."""
+        return ""
+
     @property
     def data_files(self) -> dict[str, str]:
         """Paths of the files that the task lists and expert trajectories are made from, by name."""
