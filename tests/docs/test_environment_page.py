@@ -100,14 +100,14 @@ def test_an_edit_reruns_its_jobs_and_a_copy_that_is_older_is_refused(added, ran,
 
     module, made = added.folder / PACKAGE / "guess_game/domain.py", fingerprints()
     text = module.read_text()
-    module.write_text(text.replace("= 0.0", "= 0.1"))
+    module.write_text(text.replace(", 0.0\n", ", 0.1\n"))
     stages = {line.split()[0] for line in set(fingerprints()) - set(made)}
     assert {"data", "rollout", "evaluate"} <= stages and "train" not in stages
     module.write_text(text)
     editable, added.packages = added.packages, tmp_path / "copied"
     added.shell(f"{INSTALL} --target '{added.packages}' ./{PACKAGE}")
     assert fingerprints() == made
-    module.write_text(text.replace("= 0.0", "= 0.1"))
+    module.write_text(text.replace(", 0.0\n", ", 0.1\n"))
     done = added.ask("coevolve", "plan", "--suite", "guess", "--machine", "cpu")
     module.write_text(text)
     added.packages = editable
