@@ -105,9 +105,10 @@ def licences(folders: Iterable[ResultFolder]) -> tuple[dict[str, str], str]:
     (identifier, *others) = {kind.licence_id for kind in kinds} or {""}
     lines = [f"* {kind.licence}" for kind in sorted(kinds, key=lambda kind: kind.__name__)]
     lines.append("* Texts that a model wrote are subject to the terms of that model; this card does not grant them.")
-    one = {"license": identifier}
-    several = {"license": "other", "license_name": "see-licences-and-limits", "license_link": "README.md"}
-    return several if others or not identifier else one, "\n".join(lines)
+    keys = {"license": identifier}
+    if others or not identifier:
+        keys = {"license": "other", "license_name": "see-licences-and-limits", "license_link": "README.md"}
+    return keys, "\n".join(lines)
 
 
 def of_all(folders: Sequence[ResultFolder]) -> dict[str, str]:
