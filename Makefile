@@ -25,11 +25,11 @@ $(STAMP): pyproject.toml requirements.lock envs_setup/bfcl.lock
 mysql: ## unpack the server of InterCodeSQL without root; a run does it before the first job that needs one
 	envs_setup/mysql.sh
 
-smoke: setup ## the whole paper in miniature, and a pretrained model before and after fine-tuning
-	time snakemake --profile smoke
-	time snakemake --profile smoke --config suite=smoke_real machine=cpu_pretrained
+smoke: setup ## the whole paper in miniature, and a pretrained model before and after fine-tuning; without InterCodeSQL where no server can be had
+	if envs_setup/mysql.sh; then time snakemake --profile smoke; else time snakemake --profile smoke --config 'without=[intercode_sql]'; fi
+	! envs_setup/mysql.sh 2> /dev/null || time snakemake --profile smoke --config suite=smoke_real machine=cpu_pretrained
 	@cat results/smoke/paper/table1/table1.md results/smoke/paper/summary/summary.md
-	@cat results/smoke_real/paper/table1/table1.md
+	@! envs_setup/mysql.sh 2> /dev/null || cat results/smoke_real/paper/table1/table1.md
 	coevolve view --suite smoke
 	@echo "Report page: results/smoke/paper/page/report.html"
 
@@ -62,10 +62,12 @@ smoke-agent-data: setup ## the second paper in miniature: three rounds of GRPO o
 	time snakemake --profile smoke --config suite=smoke_agent_data -- all
 	@cat results/smoke_agent_data/paper/table1/table1.md results/smoke_agent_data/task_growth/growth.md
 
-test: setup mysql ## all tests but the slow ones; prints the ten slowest
+test: setup ## all tests but the slow ones; prints the ten slowest; skips those of InterCodeSQL where no server can be had
+	-envs_setup/mysql.sh
 	time pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10 -m "not slow"
 
-test-slow: setup mysql ## the slow tests only
+test-slow: setup ## the slow tests only
+	-envs_setup/mysql.sh
 	pytest -m slow --ignore tests/slurm
 
 test-slurm: setup ## the DAG on a real Slurm of two nodes, and what goes wrong there (root, Debian)

@@ -1,5 +1,6 @@
 """Where things are, and in what order they are tested."""
 
+import functools
 import lzma
 import os
 import shutil
@@ -12,6 +13,8 @@ from filelock import FileLock
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).parents[1]
+#: The beginning of the error for a machine without a database server.
+NO_SERVER = "no MySQL on PATH"
 #: The files that take longest, the longest first: begun last, one of them would keep one process busy and others idle.
 LONGEST = (
     "dag/test_dag.py",
@@ -39,6 +42,28 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {ROOT / "tests" / name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    """A test that fails where there is no database server is skipped with that reason; `.ci/run` requires one."""
+    if call.excinfo is not None and NO_SERVER in str(call.excinfo.value) and (reason := missing_server()):
+        skipped = pytest.skip.Exception(reason).with_traceback(call.excinfo.tb)
+        call.excinfo = pytest.ExceptionInfo.from_exception(skipped)
+    return (yield)
+
+
+@functools.cache
+def missing_server() -> str:
+    """Why this machine has no database server; empty if it has one."""
+    from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, find_server_program
+    from coevolve.errors import UserError
+
+    try:
+        find_server_program(DEFAULT_CONFIG)
+        return ""
+    except UserError as error:
+        return str(error)
 
 
 @pytest.fixture(scope="session")

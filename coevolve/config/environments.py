@@ -75,7 +75,8 @@ class EnvSection(Strict):
     (the kit's own) is left out of digests.
     """
 
-    #: What the licence of tasks and texts covers and does not, a sentence; and its identifier on the Hugging Face hub.
+    #: What the licence of tasks and texts covers and does not, a sentence; and its identifier on the Hugging Face hub,
+    #: empty unless one licence covers them all.
     licence: ClassVar[str] = "The licence of this environment's texts is not stated."
     licence_id: ClassVar[str] = ""
 
@@ -108,6 +109,10 @@ class EnvSection(Strict):
     @property
     def note(self) -> str:
         """A remark printed with every result, for example that a split is not the paper's; empty if there is none."""
+        return ""
+
+    def other_version(self, identity: str) -> str:
+        """A sentence under tables if the committed results have another version than `identity`; else empty."""
         return ""
 
     @property

@@ -9,10 +9,14 @@ sections of its own environments and no others.
 import functools
 import importlib
 import importlib.util
+import json
 import pkgutil
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from pydantic import ModelWrapValidatorHandler, SerializeAsAny, ValidationError, WrapValidator
 from pydantic_core import PydanticCustomError
@@ -97,6 +101,19 @@ def _entry_points() -> dict[str, tuple[EntryPoint, ...]]:
     return {point.name: tuple(points.select(name=point.name)) for point in points}
 
 
+def _require_current(point: EntryPoint) -> None:
+    """Raises `UserError` if pip copied the package from a folder in which it was edited since: no job would rerun."""
+    origin = json.loads((point.dist and point.dist.read_text("direct_url.json")) or "{}")
+    if not point.dist or "dir_info" not in origin or origin["dir_info"].get("editable"):
+        return
+    folder = Path(url2pathname(urlsplit(origin["url"]).path))
+    for file in point.dist.files or ():
+        edited = next((path for path in (folder / file, folder / "src" / file) if path.is_file()), None)
+        if file.suffix == ".py" and edited and edited.read_bytes() != file.read_binary():
+            problem = f"{edited} was edited after pip copied it, and the copy is what runs"
+            raise UserError(f"environment `{point.name}`: {problem}; run `pip install --editable {folder}`.")
+
+
 def _by_kind(raw: Any, handler: ModelWrapValidatorHandler[EnvSection]) -> EnvSection:
     """Validates `raw` as the section class of its kind."""
     kind = raw.get("kind") if isinstance(raw, dict) else None
@@ -107,6 +124,8 @@ def _by_kind(raw: Any, handler: ModelWrapValidatorHandler[EnvSection]) -> EnvSec
         # Pydantic substitutes the braces itself.
         error = PydanticCustomError(UNKNOWN_KIND, "no environment `{kind}`{hint}", {"kind": kind, "hint": hint})
         raise ValidationError.from_exception_data("EnvSection", [{"type": error, "loc": ("kind",), "input": kind}])
+    for point in _entry_points().get(kind, ()):
+        _require_current(point)
     return section_class(kind).model_validate(raw)
 
 

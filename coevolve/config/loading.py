@@ -48,8 +48,27 @@ def completed(path: Path, raw: Section, overrides: Sequence[str]) -> Section:
         raw.override(override)
     if isinstance(raw.get("recipes"), Section):
         raw["recipes"] = _inherited(path, raw["recipes"])
+    _leave_out(path, raw)
     first = {key: raw[key] for key in Suite.model_fields if key in raw}
     return Section({**first, **raw}, raw.origins)
+
+
+def _leave_out(path: Path, raw: Section) -> None:
+    """Removes the environments that the key `without` names."""
+    names, envs = raw.get("without"), raw.get("envs")
+    if not isinstance(names, list) or not isinstance(envs, Section):
+        return
+    for name in names:
+        if name not in envs:
+            hint = suggestion(str(name), envs) or f"; it has {', '.join(envs)}."
+            raise UserError(f"{path}: key `without`: this suite has no environment `{name}`{hint}")
+    if len(names) >= len(envs):
+        raise UserError(f"{path}: key `without`: no other environment is left; the suite needs {', '.join(names)}.")
+    iterations = raw.get("iterations")
+    for name in names:
+        del envs[name]
+        if isinstance(iterations, Section):
+            iterations.pop(name, None)
 
 
 def suite_file(name: str | Path) -> Path:

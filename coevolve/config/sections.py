@@ -58,7 +58,12 @@ class SftConfig(Supervised):
     """Eq. 3 to 5."""
 
 
-_PARAMETERS: dict[str, set[str]] = {"dmpo": {"discount"}, "simpo": {"margin"}, "kto": {"desirable", "undesirable"}}
+#: The parameters of the objectives of `dpo.objective` that have some.
+OBJECTIVE_PARAMETERS: dict[str, tuple[str, ...]] = {
+    "dmpo": ("discount",),
+    "simpo": ("margin",),
+    "kto": ("desirable", "undesirable"),
+}
 
 
 class ObjectiveConfig(Strict):
@@ -76,10 +81,13 @@ class ObjectiveConfig(Strict):
 
     @model_validator(mode="after")
     def _parameters_match(self) -> ObjectiveConfig:
-        wanted = _PARAMETERS.get(self.name, set())
-        if self.model_dump(exclude={"name"}, exclude_none=True).keys() != wanted:
-            named = " and ".join(f"`{name}`" for name in sorted(wanted)) or "no parameter"
-            raise ValueError(f"objective `{self.name}` takes only `name` and {named}")
+        wanted = OBJECTIVE_PARAMETERS.get(self.name, ())
+        given = self.model_dump(exclude={"name"}, exclude_none=True)
+        named = " and ".join(f"`{name}`" for name in wanted) or "nothing"
+        if missing := [name for name in wanted if name not in given]:
+            raise ValueError(f"objective `{self.name}` needs {named} beside `name`; `{missing[0]}` is missing")
+        if surplus := [name for name in given if name not in wanted]:
+            raise ValueError(f"objective `{self.name}` takes {named} beside `name`; remove `{surplus[0]}`")
         return self
 
 

@@ -37,7 +37,8 @@ class Suite(Strict):
 
     `looks`: numbers of seeds after which the results are looked at; left out: once, after all seeds that the file has.
     `iterations`: the number of iterations per environment. It is not a key of `envs`, so that adding an iteration does
-    not change the digests of earlier ones.
+    not change the digests of earlier ones. `without`: environments of the file that this run leaves out, such as one
+    whose server this machine does not have.
     """
 
     suite: Name
@@ -49,6 +50,7 @@ class Suite(Strict):
     sources: dict[DottedName, sections.Source] = Field(default_factory=dict)
     envs: Annotated[dict[DottedName, EnvConfig], Field(min_length=1)]
     iterations: dict[str, Positive]
+    without: list[str] = Field(default_factory=list, exclude_if=lambda names: not names)
     methods: Annotated[list[str], Field(min_length=1)]
     recipes: dict[Name, sections.Recipe]
     ablations: dict[Name, sections.Ablation] = Field(default_factory=dict)

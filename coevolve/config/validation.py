@@ -1,4 +1,4 @@
-"""Validation of configurations: the first problem as a sentence, with the nearest known key for an unknown one."""
+"""Validation of configurations: the first problem as a sentence, with the known keys for an unknown one."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,13 +24,15 @@ def validated(kind: type[M], path: Path, raw: Section) -> M:
 
 
 def explain(error: ValidationError, kind: type[BaseModel], raw: Any) -> str:
-    """The first problem that validating `raw` met, as a sentence with the nearest known key for an unknown one."""
+    """The first problem that validating `raw` met, as a sentence; for an unknown key with the nearest one, or all."""
     first = error.errors()[0]
     location = [part for part in first["loc"] if part != "[key]"]  # pydantic's mark of an error in the key itself
     key = ".".join(map(str, location)) or "(top level)"
     if first["type"] == "extra_forbidden":
         *parents, last = first["loc"]
-        return ended(f"unknown key `{key}`{suggestion(str(last), _siblings(kind, parents, raw))}")
+        known = list(_siblings(kind, parents, raw))
+        hint = suggestion(str(last), known) or (f"; known are {', '.join(known)}" if known else "")
+        return ended(f"unknown key `{key}`{hint}")
     if first["type"] == "missing":
         *section, name = location[:-1] or [""]
         if isinstance(raw, Section) and section and raw.origin(location).startswith("--set "):

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
+from statistics import fmean
 from typing import Any
 
 import yaml
@@ -22,6 +23,20 @@ WARNING = (
     "or a trainer that masks the messages of role `user`."
 )
 
+#: How to cite the kit and the paper, as CITATION.cff.
+CITATION = """@software{coevolve,
+  title = {coevolve: a reproduction kit for Co-Evolving Agents},
+  author = {The coevolve maintainers},
+  version = {VERSION}
+}
+@article{jung2025coevolving,
+  title = {Co-Evolving Agents: Learning from Failures as Hard Negatives},
+  author = {Jung, Yeonsung and Padhi, Trilok and Shaham, Sina and Khullar, Dipika and Jeong, Joonhyun and Mehrabi,
+            Ninareh and Yang, Eunho},
+  journal = {arXiv:2511.22254},
+  year = {2025}
+}""".replace("VERSION", __version__)
+
 
 def card(front: Mapping[str, Any], title: str, sections: Mapping[str, str]) -> str:
     """The text of a card; a section without text is left out."""
@@ -37,33 +52,41 @@ def write_data_set(
     names: Sequence[str],
     title: str,
     sections: Mapping[str, str],
-    configs: Mapping[str, str] | None = None,
+    *,
+    stated: bool = True,
     **front: Any,
 ) -> list[str]:
     """Write the non-empty files of `rows` and a card to the folder `out`, in place of an earlier export.
 
-    `names` are all entries that such an export can have; `configs` have the path of each part of the data set, by
-    default every file, whose columns the card states. Returns the names of the files. Raises `UserError` if all are
-    empty.
+    A file `CONFIG/SPLIT.jsonl`, or several `CONFIG/SPLIT/NAME.jsonl`, are a split of a part of the data set;
+    `CONFIG.jsonl` is the split `train`. `names` are all entries that such an export can have; `stated`: the card states
+    the columns. Returns the names of the files. Raises `UserError` if all are empty.
     """
     made = {name: of_file for name, of_file in rows.items() if of_file}
     if not made:
         raise UserError(f"{folders[0].path}: no pair or episode to export in these folders; name others.")
-    identifiers, limits = licences(folders)
-    front["license"] = identifiers
+    licence, limits = licences(folders)
+    front |= licence
+    configs: dict[str, dict[str, str]] = {}
+    columns: dict[str, list[Mapping[str, Any]]] = {}
+    for name, of_file in made.items():
+        config, *split = PurePath(name).with_suffix("").parts
+        path = name if len(split) < 2 else f"{config}/{split[0]}/*.jsonl"
+        configs.setdefault(config, {})[split[0] if split else "train"] = path
+        columns.setdefault(config, []).extend(of_file)
     front["configs"] = [
-        {"config_name": name, "data_files": [{"split": "train", "path": path}]}
-        for name, path in (configs or {PurePath(name).stem: name for name in made}).items()
+        {"config_name": config, "data_files": [{"split": split, "path": path} for split, path in paths.items()]}
+        for config, paths in configs.items()
     ]
-    if configs is None:
+    if stated:
         front["dataset_info"] = [
-            {"config_name": PurePath(name).stem, "features": features(of_file)} for name, of_file in made.items()
+            {"config_name": config, "features": features(of_config)} for config, of_config in columns.items()
         ]
     with named_directory(out, ["README.md", *names]) as folder:
         for name, of_file in made.items():
             # ASCII: a reader that splits at every line break of Unicode must not split a message.
             files.write_bytes(folder / name, "".join(f"{json.dumps(row)}\n" for row in of_file).encode())
-        text = card(front, title, {**sections, "Licences and limits": limits})
+        text = card(front, title, {**sections, **of_all(folders), "Licences and limits": limits})
         files.write_bytes(folder / "README.md", text.encode())
     return list(made)
 
@@ -73,13 +96,38 @@ def table(rows: Sequence[tuple[object, ...]], *head: str) -> str:
     return tabulate(rows, headers=head, tablefmt="github", disable_numparse=True)
 
 
-def licences(folders: Iterable[ResultFolder]) -> tuple[list[str], str]:
-    """The licences' identifiers on the hub, and what they cover and do not cover, by environment."""
+def licences(folders: Iterable[ResultFolder]) -> tuple[dict[str, str], str]:
+    """The hub's keys of the licence, and what the licences cover and do not cover, by environment.
+
+    A licence that covers all texts has its identifier; of several, or where some texts have none, the card says more.
+    """
     kinds = {kind for folder in folders if (kind := folder.environment)}
-    identifiers = sorted({kind.licence_id for kind in kinds if kind.licence_id})
+    (identifier, *others) = {kind.licence_id for kind in kinds} or {""}
     lines = [f"* {kind.licence}" for kind in sorted(kinds, key=lambda kind: kind.__name__)]
     lines.append("* Texts that a model wrote are subject to the terms of that model; this card does not grant them.")
-    return identifiers or ["unknown"], "\n".join(lines)
+    keys = {"license": identifier}
+    if others or not identifier:
+        keys = {"license": "other", "license_name": "see-licences-and-limits", "license_link": "README.md"}
+    return keys, "\n".join(lines)
+
+
+def of_all(folders: Sequence[ResultFolder]) -> dict[str, str]:
+    """The sections of every card: numbers of evaluations, and how to cite."""
+    numbers = evaluations(folders)
+    return {"Evaluation": numbers, "Citation": f"```bibtex\n{CITATION}\n```"}
+
+
+def evaluations(folders: Iterable[ResultFolder]) -> str:
+    """The numbers of the evaluations among the folders, by split; empty without one."""
+    rows = [
+        (*map(str, folder.subject), split, len(of_split), f"{fmean(each.reward for each in of_split):.3f}",
+         f"{fmean(each.success for each in of_split):.3f}")
+        for folder in folders
+        for split in sorted({record.split for record in folder.records})
+        if (of_split := [record for record in folder.records if record.split == split])
+    ]  # fmt: skip
+    head = ("model", "environment", "method", "seed", "iteration", "split", "episodes", "average reward", "success")
+    return table(rows, *head) if rows else ""
 
 
 def rewards(folders: Iterable[ResultFolder]) -> str:
@@ -93,7 +141,9 @@ def origin(folders: Sequence[ResultFolder]) -> str:
     identities: dict[str, set[str]] = {}
     for folder in folders:
         identities.setdefault(str(folder.origin["env"]), set()).update(e.environment for e in folder.episodes)
+    subjects = sorted({" · ".join(map(str, (*folder.subject, folder.origin["agent"]))) for folder in folders})
     rows = [
+        ("model, environment, method, seed, iteration, agent", "; ".join(subjects)),
         ("protocol", ", ".join(sorted({folder.record.protocol for folder in folders}))),
         ("environment", "; ".join("; ".join(sorted(names)) or env for env, names in sorted(identities.items()))),
         ("made by", f"coevolve {__version__}, commit {', '.join(sorted({f.record.commit for f in folders}))}"),

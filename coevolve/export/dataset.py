@@ -11,14 +11,14 @@ from coevolve.records.episodes import Trajectory
 
 
 def write(paths: Sequence[Path], out: Path) -> list[str]:
-    """Write `pairs.jsonl`, `trajectories.jsonl`, `drops.jsonl` and the card; returns the names of the non-empty ones.
+    """Write `pairs.jsonl`, `drops.jsonl`, `trajectories/SPLIT.jsonl` and the card; returns the names of the parts.
 
     `paths` are folders of the stages that play episodes or build pairs. Raises `UserError` if all of them are empty.
     """
     folders = ResultFolder.open_all(paths, "pairs.jsonl", "episodes.jsonl")
     rows = {
         "pairs.jsonl": [folder.origin | pair.model_dump(mode="json") for folder in folders for pair in folder.pairs],
-        "trajectories.jsonl": [folder.origin | _flat(episode) for folder in folders for episode in folder.episodes],
+        **_by_split(folders),
         "drops.jsonl": [folder.origin | drop.model_dump(mode="json") for folder in folders for drop in folder.drops],
     }
     sections = {
@@ -36,13 +36,23 @@ def write(paths: Sequence[Path], out: Path) -> list[str]:
         out,
         folders,
         rows,
-        [*rows],
+        ["pairs.jsonl", "drops.jsonl", "trajectories"],
         "Trajectories and preference pairs",
         sections,
         pretty_name="Trajectories and preference pairs of language model agents",
         tags=["agents", "preference", "trajectories", "coevolve"],
     )
-    return [name.removesuffix(".jsonl") for name in names]
+    return list(dict.fromkeys(name.partition("/")[0].removesuffix(".jsonl") for name in names))
+
+
+def _by_split(folders: Sequence[ResultFolder]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of episodes by file; an episode's split is that of its task."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for folder in folders:
+        for episode in folder.episodes:
+            name = f"trajectories/{episode.task.split}.jsonl"
+            rows.setdefault(name, []).append(folder.origin | _flat(episode))
+    return rows
 
 
 def _flat(episode: Trajectory) -> dict[str, Any]:

@@ -14,14 +14,14 @@ def write(folder: Path, out: Path) -> Path:
     result, ref = ResultFolder.open(folder, policy_dir.REF_NAME), policy_dir.describe(folder)
     provenance.checked(folder / policy_dir.REF_NAME)
     record, start = result.record, policy_dir.start_of(folder)
-    identifiers, limits = cards.licences([result])
+    licence, limits = cards.licences([result])
     front = {
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
         "license": "other",
         "license_name": "of-the-base-model-and-the-data",
         "base_model": [ref.base] if re.fullmatch(r"[\w.-]+/[\w.-]+", ref.base) else [],
-        "tags": ["agents", "coevolve", *(f"data-license:{name}" for name in identifiers)],
+        "tags": ["agents", "coevolve", f"data-license:{licence['license']}"],
     }
     rows = [
         ("name", ref.name),
@@ -42,10 +42,21 @@ def write(folder: Path, out: Path) -> Path:
         "Inputs": cards.table(inputs, "file", "folder", "sha256"),
         "Weights": "Publish the merged weights, which `coevolve export checkpoint` writes." if start else "",
         "Prompt": "The chat template is the tokenizer's; an episode begins with the data's `instruction.txt`.",
+        **cards.of_all(_evaluations(result)),
         "Licences and limits": f"{limits}\n* The policy was trained for one environment.",
     }
     files.write_bytes(out, cards.card(front, ref.name, sections).encode())
     return out
+
+
+def _evaluations(policy: ResultFolder) -> list[ResultFolder]:
+    """The evaluation of the policy in the suite's results, if there is one."""
+    folder = policy.path.parent.parent / "eval"
+    if not (folder / provenance.NAME).is_file():
+        return []
+    made = provenance.read(folder / provenance.NAME)
+    evaluated = files.sha256(policy.path / policy_dir.REF_NAME) in made.inputs.values()
+    return [ResultFolder(folder, made)] if evaluated else []
 
 
 def _training(report: TrainReport | None) -> str:

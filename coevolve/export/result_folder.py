@@ -14,6 +14,7 @@ from coevolve.dag.branch import Branch, agent_of
 from coevolve.errors import UserError
 from coevolve.records.drops import Drop
 from coevolve.records.episodes import Trajectory
+from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import PreferencePair
 from coevolve.records.provenance import Provenance
 from coevolve.storage import jsonl, provenance
@@ -53,10 +54,20 @@ class ResultFolder:
             "protocol": self.record.protocol,
         }
 
+    @property
+    def subject(self) -> tuple[object, ...]:
+        """Model, environment, method, seed and iteration."""
+        return tuple(self.origin[name] for name in ("model", "env", "method", "seed", "iteration"))
+
     @cached_property
     def episodes(self) -> list[Trajectory]:
         """The episodes; empty for a folder of pairs."""
         return self._read("episodes.jsonl", Trajectory)
+
+    @cached_property
+    def records(self) -> list[EvalRecord]:
+        """The evaluated episodes; empty for a folder of another stage."""
+        return self._read("records.jsonl", EvalRecord)
 
     @cached_property
     def pairs(self) -> list[PreferencePair]:

@@ -16,14 +16,14 @@ HARNESS = "coevolve"
 
 
 def write(paths: Sequence[Path], out: Path) -> int:
-    """Write `sessions/ID.jsonl` for every episode, and the card; returns the number of sessions.
+    """Write `sessions/SPLIT/ID.jsonl` for every episode, and the card; returns the number of sessions.
 
     `paths` are folders of the stages that play episodes; an episode in two of them is one session. Raises `UserError`
     if all of them are empty.
     """
     folders = ResultFolder.open_all(paths, "episodes.jsonl")
     sessions = {
-        f"sessions/{episode.digest()}.jsonl": list(_lines(folder, episode))
+        f"sessions/{episode.task.split}/{episode.digest()}.jsonl": list(_lines(folder, episode))
         for folder in folders
         for episode in folder.episodes
     }
@@ -42,7 +42,7 @@ def write(paths: Sequence[Path], out: Path) -> int:
         ["sessions"],
         "Episodes as sessions",
         sections,
-        {"default": "sessions/*.jsonl"},
+        stated=False,
         pretty_name="Episodes of language model agents",
         tags=["agents", "trajectories", "coevolve"],
     )

@@ -1,5 +1,6 @@
 """Table 1: average rewards beside the paper's cells, and success rates."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ from coevolve.config.derived.methods import with_model
 from coevolve.config.suite import Suite
 from coevolve.report import claims, measurement, table
 from coevolve.report.labels import ReportLabels
+from coevolve.report.measurement import Measurement
 from coevolve.report.table1 import MeasuredCells
 from coevolve.run.job import Job
 
@@ -16,9 +18,23 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     suite, paper = with_model(job.suite), claims.load(job.file("claims"))
     last = measurement.final(list(measurement.read(suite, job.files("records"))))
     cells = MeasuredCells.of(last, paper, ReportLabels.of(suite), suite.report)
-    tables = [cells.reward_table(suite.envs, notes=_absent_rows(suite)), cells.success_table()]
+    notes = [*_left_out(suite), *_other_versions(suite, last), *_absent_rows(suite)]
+    tables = [cells.reward_table(suite.envs, notes=notes), cells.success_table()]
     table.write(tables, out, "table1")
     return {"cells": sum(cell.estimate is not None for each in tables for cell in each.cells)}
+
+
+def _left_out(suite: Suite) -> list[str]:
+    """The environments that the run left out, and the command that adds them."""
+    names = ", ".join(f"`{name}`" for name in suite.without)
+    command = f"`snakemake --profile smoke --config suite={suite.suite}`"
+    return [f"Left out: {names}. With what it needs here (`coevolve doctor`), {command} adds it."] if names else []
+
+
+def _other_versions(suite: Suite, measured: Sequence[Measurement]) -> list[str]:
+    """Environments in another version than that of the committed results."""
+    identities = {(each.env, record.environment) for each in measured for record in each.records}
+    return sorted(filter(None, (suite.envs[env].other_version(identity) for env, identity in identities)))
 
 
 def _absent_rows(suite: Suite) -> list[str]:

@@ -21,6 +21,8 @@ from coevolve.errors import UserError
     ("override", "sentence"),
     [
         ("sft.epoch=3", "unknown key `sft.epoch`; did you mean `epochs`"),
+        ("evaluation.zzz=3", "unknown key `evaluation.zzz`; known are samples, temperature, max_env_errors."),
+        ("dpo.objective={name: simpo}", "objective `simpo` needs `margin` beside `name`; `margin` is missing"),
         ("envs.sciworld.task.kinds=null", "unknown key `envs.sciworld.task`; did you mean `tasks`"),
         ("sft.epochs=-1", "key `sft.epochs`: input should be greater than 0"),
         ("methods=[etoo]", "`etoo` is not a recipe; did you mean `eto`"),

@@ -47,11 +47,11 @@ def added(page, kit, before, tmp_path_factory):
 def ran(page, added):
     """What the page's commands print; the first installs the package."""
     install, *commands = page.commands
-    assert install == f"pip install ./{PACKAGE}"
+    assert install == f"pip install --editable ./{PACKAGE}"
     done = added.ask("coevolve", "plan", "--suite", "guess", "--machine", "cpu")
     assert done.returncode == 2 and "no environment `guess`; known are bfcl, " in done.stderr
     added.shell(install.replace("pip install", f"{INSTALL} --target '{added.packages}'"))
-    shutil.rmtree(added.folder / PACKAGE)
+    added.write(added.packages / "sitecustomize.py", f"import site\nsite.addsitedir({str(added.packages)!r})\n")
     return [added.shell(command) for command in commands]
 
 
@@ -94,6 +94,27 @@ def test_no_other_job_reruns(added, ran, before):
     assert not (added.folder / "coevolve/envs/guess").exists()
 
 
+def test_an_edit_reruns_its_jobs_and_a_copy_that_is_older_is_refused(added, ran, tmp_path):
+    def fingerprints():
+        return added.python(FINGERPRINTS.replace("configs/suites/smoke.yaml", SUITE)).splitlines()
+
+    module, made = added.folder / PACKAGE / "guess_game/domain.py", fingerprints()
+    text = module.read_text()
+    module.write_text(text.replace(", 0.0\n", ", 0.1\n"))
+    stages = {line.split()[0] for line in set(fingerprints()) - set(made)}
+    assert {"data", "rollout", "evaluate"} <= stages and "train" not in stages
+    module.write_text(text)
+    editable, added.packages = added.packages, tmp_path / "copied"
+    added.shell(f"{INSTALL} --target '{added.packages}' ./{PACKAGE}")
+    assert fingerprints() == made
+    module.write_text(text.replace(", 0.0\n", ", 0.1\n"))
+    done = added.ask("coevolve", "plan", "--suite", "guess", "--machine", "cpu")
+    module.write_text(text)
+    added.packages = editable
+    assert done.returncode == 2
+    assert f"run `pip install --editable {added.folder / PACKAGE}`." in done.stderr
+
+
 STEP = "    def step(self, action: str | None) -> StepResult:\n"
 
 
@@ -110,7 +131,7 @@ STEP = "    def step(self, action: str | None) -> StepResult:\n"
     ],
 )
 def test_a_step_that_ends_the_process_and_a_broken_environment_end_no_evaluation_well(added, ran, line, sentence):
-    module = added.packages / "guess_game/domain.py"
+    module = added.folder / PACKAGE / "guess_game/domain.py"
     text = module.read_text()
     module.write_text(text.replace(STEP, f"{STEP}        {line}\n"))
     evaluate = ["coevolve", "stage", "evaluate", "--suite", "guess", "--out", "results/ended"]
@@ -129,7 +150,7 @@ def test_a_step_that_ends_the_process_and_a_broken_environment_end_no_evaluation
 
 def test_an_episode_that_leaves_something_behind_is_found(added, ran):
     """The page's check can fail: here the number of the episode before is kept."""
-    module = added.packages / "guess_game/domain.py"
+    module = added.folder / PACKAGE / "guess_game/domain.py"
     text = module.read_text().replace(
         'self._number, self._reward = int(task.data["number"] or 0), 0.0',
         'self._number, self._reward = getattr(self, "_number", int(task.data["number"])), 0.0',

@@ -1,8 +1,12 @@
 """The page on adding a method is true: its methods are planned, and what it shows is what comes out."""
 
 import re
+from typing import get_args
 
 import pytest
+
+from coevolve.config.names import ObjectiveName
+from coevolve.config.sections import OBJECTIVE_PARAMETERS
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +43,12 @@ def test_the_other_commands_run(page, planned):
     assert "rule ablation:" in dry
     assert "branch=eto_nll/seed0/iter1" in dry
     assert "Suite smoke on" in other
+
+
+def test_the_objectives_are_those_that_there_are(page):
+    listed = re.findall(r"^\| `(\w+)` \| (.*?)\| [^|`]+\|$", page.text, re.MULTILINE)
+    assert [name for name, _ in listed] == list(get_args(ObjectiveName))
+    assert {name: tuple(re.findall(r"`(\w+)`", named)) for name, named in listed if named} == OBJECTIVE_PARAMETERS
 
 
 def test_a_wrong_row_is_the_sentence_it_shows(page, planned):

@@ -4,6 +4,9 @@ import re
 
 import pytest
 
+from coevolve.report import table
+from coevolve.report.table import Table
+from coevolve.storage import product_file
 from tools import front_page, reference_folders, reference_page  # the repository is on the path (pyproject.toml)
 
 TEXTS = {page: page.read_text() for page in reference_page.PAGES}
@@ -37,3 +40,11 @@ def test_every_folder_of_results_is_on_one_page():
 def test_the_folders_texts_are_made_of_their_json():
     for path, text in reference_folders.texts():
         assert path.read_text() == text, f"{path}: run `python -m tools.reference_folders`"
+
+
+def test_the_folders_tables_are_made_of_their_json(tmp_path):
+    paths = sorted(front_page.REFERENCE.glob("*/table*.json"))
+    assert len(paths) == len([path for path in front_page.REFERENCE.iterdir() if path.is_dir()])
+    for path in paths:
+        table.write(product_file.read(path, list[Table]), tmp_path, path.stem)
+        assert (tmp_path / f"{path.stem}.md").read_text() == path.with_suffix(".md").read_text(), path

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 
 import pytest
 import torch
+import yaml
 from builders import relist
 from command_line import exit_status
 from datasets import load_dataset
@@ -32,6 +33,7 @@ from coevolve.storage import files, jsonl, provenance
 
 HOME = "results/glance/tiny/webshop"
 PAIRS, EVALUATED = f"{HOME}/coevolve/seed0/iter1/pairs/target", f"{HOME}/coevolve/seed0/iter1/eval"
+SPLITS = {"train": {"train"}, "test": {"test"}}
 ROLLOUT, POLICY = f"{HOME}/base/seed0/rollout/target", f"{HOME}/coevolve/seed0/iter1/policy/target"
 
 
@@ -75,9 +77,11 @@ def as_failure(pair, of):
 def test_a_data_set_is_loaded_with_all_rows_and_its_drops(export, run, tmp_path):
     export("dataset", PAIRS, ROLLOUT, EVALUATED, "--out", tmp_path / "data")
     load = {
-        name: load_dataset(str(tmp_path / "data"), name, cache_dir=tmp_path / "cache")["train"]
+        name: load_dataset(str(tmp_path / "data"), name, cache_dir=tmp_path / "cache")
         for name in ("pairs", "trajectories", "drops")
     }
+    assert {split: set(rows["split"]) for split, rows in load["trajectories"].items()} == SPLITS
+    load = {name: [row for rows in splits.values() for row in rows] for name, splits in load.items()}
     pairs = jsonl.read(run / PAIRS / "pairs.jsonl", PreferencePair)
     drops = jsonl.read(run / PAIRS / "drops.jsonl", Drop)
     episodes = [e for folder in (ROLLOUT, EVALUATED) for e in jsonl.read(run / folder / "episodes.jsonl", Trajectory)]
@@ -92,7 +96,12 @@ def test_a_data_set_is_loaded_with_all_rows_and_its_drops(export, run, tmp_path)
     assert [row["episode_seed"] for row in load["trajectories"]] == [episode.seed for episode in episodes]
     assert {row["max_new_tokens"] for row in load["trajectories"]} == {24}
     card = DatasetCard.load(tmp_path / "data/README.md")
-    assert card.data.license == ["mit"] and "no stated licence" in card.text
+    assert card.data.license == "other" and card.data.license_link == "README.md" and "no stated licence" in card.text
+    records = jsonl.read(run / EVALUATED / "records.jsonl", EvalRecord)
+    mean = fmean(record.reward for record in records)
+    assert re.search(
+        rf"\| tiny +\| webshop +\| coevolve +\| 0 +\| 1 +\| test +\| {len(records)} +\| {mean:.3f} ", card.text
+    )
     assert episodes[0].environment in card.text and "protocol" in card.text
     table = [line.split("|")[1:-1] for line in card.text.split("## Pairs and drops")[1].split("##")[0].splitlines()]
     counts = [int(cells[2]) for cells in table if len(cells) == 3 and cells[2].strip().isdecimal()]
@@ -128,7 +137,9 @@ def test_a_folder_that_is_named_twice_is_exported_once(export, run, tmp_path):
     written = {path.name: len(path.read_text().splitlines()) for path in tmp_path.glob("*/*.jsonl")}
     pairs = len(jsonl.read(run / PAIRS / "pairs.jsonl", PreferencePair))
     assert written["pairs.jsonl"] == written["conversational.jsonl"] == pairs
-    assert written["trajectories.jsonl"] == len(jsonl.read(run / ROLLOUT / "episodes.jsonl", Trajectory))
+    assert len((tmp_path / "data/trajectories/train.jsonl").read_text().splitlines()) == len(
+        jsonl.read(run / ROLLOUT / "episodes.jsonl", Trajectory)
+    )
     assert written["drops.jsonl"] == len(jsonl.read(run / PAIRS / "drops.jsonl", Drop))
 
 
@@ -260,6 +271,20 @@ def test_a_model_card_has_the_trainings_provenance(export, run, tmp_path):
     assert all(sha256 in card.text for sha256 in made["inputs"].values())
     assert f"| {made['notes']['steps']}" in card.text and card.data.library_name == "transformers"
     assert card.data.base_model == []  # a tiny model has none on the hub
+    mean = fmean(record.reward for record in jsonl.read(run / EVALUATED / "records.jsonl", EvalRecord))
+    assert re.search(rf"\| test +\| 6 +\| {mean:.3f} ", card.text)
+    base = f"{HOME}/base/seed0/policy/failure"  # is never evaluated, and the target's evaluation is beside it
+    export("model", base, "--out", tmp_path / "README.md")
+    assert "## Evaluation" not in ModelCard.load(tmp_path / "README.md").text
+
+
+def test_a_card_cites_what_the_repository_does(root):
+    cited = yaml.safe_load((root / "CITATION.cff").read_text())
+    (paper,) = cited["references"]
+    wanted = [cited["title"], cited["authors"][0]["name"], str(cited["version"]), paper["title"], paper["notes"]]
+    wanted += [f"{author['family-names']}, {author['given-names']}" for author in paper["authors"]]
+    text = " ".join(cards.CITATION.split())
+    assert [words for words in wanted if words not in text] == []
 
 
 @pytest.mark.parametrize("name", ["dataset", "traces", "trl"])
@@ -345,7 +370,7 @@ def test_inspects_bundled_viewer_shows_an_episodes_messages(export, run, tmp_pat
 def sessions(folder):
     """The header and the messages of every session, by id."""
     found = {}
-    for path in sorted((folder / "sessions").iterdir()):
+    for path in sorted((folder / "sessions").glob("*/*")):
         header, *messages = lines(path)
         assert {line["type"] for line in messages} == {"message"} and header["id"] == path.stem
         found[header["id"]] = header, [line["message"] for line in messages]
@@ -365,13 +390,14 @@ def test_traces_have_every_episode_as_a_session(export, run, tmp_path):
     assert made.keys() == {episode.digest() for episode in episodes} and len(made) == len(episodes)
     for episode in episodes:
         header, messages = made[episode.digest()]
+        assert (tmp_path / f"traces/sessions/{episode.task.split}/{episode.digest()}.jsonl").exists()
         assert (header["type"], header["harness"], header["name"]) == ("session", "coevolve", episode.task.task_id)
         assert (header["reward"], header["stop"], header["env"]) == (episode.reward, episode.stop.value, "webshop")
         assert [(message["role"], message["content"]) for message in messages] == spoken(episode)
         sampled = [message["content"] for message in messages if message.get("model") == episode.policy.name]
         assert sampled == [turn.text for turn in episode.turns]
     card = DatasetCard.load(tmp_path / "traces/README.md")
-    assert card.data.license == ["mit"] and episodes[0].environment in card.text
+    assert card.data.license == "other" and episodes[0].environment in card.text
 
 
 @pytest.mark.slow
@@ -379,7 +405,7 @@ def test_the_hubs_reader_of_traces_has_a_row_for_each_episode(export, run, tmp_p
     export("traces", EVALUATED, "--out", tmp_path / "traces")
     code = (
         "import json, sys; from datasets import load_dataset\n"
-        "rows = load_dataset(sys.argv[1], cache_dir=sys.argv[2])['train']\n"
+        "rows = load_dataset(sys.argv[1], cache_dir=sys.argv[2])['test']\n"
         "print(json.dumps([[row['session_id'], row['messages'], row['num_user_messages']] for row in rows]))"
     )
     printed = other_environment("traces")("-c", code, str(tmp_path / "traces"), str(tmp_path / "cache"))

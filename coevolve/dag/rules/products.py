@@ -12,7 +12,9 @@ from coevolve.dag.layout import Layout
 from coevolve.dag.stage import Inputs, Stage, Wildcards
 
 CLAIMS = "configs/claims.yaml"
-TABLE = ("suite", "protocol", "methods", "seeds", "looks", "models", "envs", "iterations", "recipes", "report")
+TABLE = (
+    "suite", "protocol", "methods", "seeds", "looks", "models", "envs", "iterations", "recipes", "report", "without",
+)  # fmt: skip
 
 
 def product(name: str, **fields: Any) -> Stage:

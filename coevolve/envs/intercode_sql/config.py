@@ -9,6 +9,9 @@ from pydantic import model_validator
 from coevolve.config.environments import EnvSection, ScriptedOrFile, TaskSelection
 from coevolve.config.sections import Positive, Rate, SourceFile, Strict
 
+#: The server of the committed results. Another version may answer a few statements otherwise.
+COMMITTED_SERVER = "MySQL 9.7.4"
+
 
 class SqlItems(Strict):
     """Questions with their gold statements.
@@ -92,6 +95,12 @@ class InterCodeSqlConfig(EnvSection):
             "dev": "InterCodeSQL: Spider's dev items, 815 to train on and 200 of other databases, not IPR's split.",
             "ipr": "",
         }[self.items.source]
+
+    def other_version(self, identity: str) -> str:
+        """A sentence if the server is not that of the committed results; the identity begins with its version."""
+        server = identity.partition(" (")[0]
+        differs = server and server != COMMITTED_SERVER
+        return f"InterCodeSQL: {server}; the committed results have {COMMITTED_SERVER}." if differs else ""
 
     @property
     def data_files(self) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Unpacks a database server where none is installed, before the first job of a run."""
 
+import logging
 import subprocess
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.server_program import find_server_program
 from coevolve.errors import UserError
 
+log = logging.getLogger(__name__)
 SCRIPT = Path("envs_setup/mysql.sh")
 
 
@@ -19,8 +21,10 @@ def install(config: InterCodeSqlConfig) -> None:
     if server.address or server.binary:
         return
     try:
-        find_server_program(server)
+        program = find_server_program(server)
     except UserError:
         if SCRIPT.is_file():
             subprocess.run([SCRIPT.absolute()], check=False)  # its last line on stderr is the reason of a failure
-        find_server_program(server)
+        program = find_server_program(server)
+    if remark := config.other_version(program.identity):
+        log.warning(remark)

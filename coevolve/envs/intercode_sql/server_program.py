@@ -63,7 +63,8 @@ def find_server_program(config: SqlServerConfig) -> ServerProgram:
         raise UserError(f"`server.binary`: {config.binary} {fault}; correct it, or leave it empty.")
     if program := _unpacked_program():
         return program
-    raise UserError(f"no MySQL on PATH or in {unpacked_servers()}; run `envs_setup/mysql.sh` or set `server.address`.")
+    fix = "run `envs_setup/mysql.sh`, set `server.address`, or leave the environment out (`without=[intercode_sql]`)"
+    raise UserError(f"no MySQL on PATH or in {unpacked_servers()}; {fix}.")
 
 
 def _unpacked_program() -> ServerProgram | None:

@@ -67,7 +67,7 @@ class WebShopConfig(EnvSection):
         "WebShop: code and goals are MIT; product texts of upstream's catalogue come from shop pages and have no "
         "stated licence. A generated catalogue is the kit's own, Apache-2.0."
     )
-    licence_id: ClassVar[str] = "mit"
+    licence_id: ClassVar[str] = ""
     splits: list[Literal["test", "development"]]
     tasks: WebShopSelection
     experts: WebShopExperts

@@ -266,6 +266,6 @@ def test_a_killed_server_fails_its_episodes_until_they_start_anew(own_server, co
 
 def test_a_preflight_job_starts_the_server(config):
     check = doctor.started(config)
-    assert check.status == "ok" and check.text.startswith("MySQL ") and check.text.endswith(" started")
+    assert check.text.startswith("MySQL ") and check.text.endswith(" started") and check.status == "ok"
     broken = config.model_copy(update={"server": config.server.model_copy(update={"binary": "/bin/false"})})
     assert doctor.started(broken).status == "wrong"

@@ -1,8 +1,11 @@
 """A database server is unpacked before a run that needs one, and for no other; .debs come from a folder."""
 
+import os
+import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from checkout import copy_of, environment
@@ -10,6 +13,7 @@ from envs.intercode_sql.packages import package
 
 from coevolve.config.loading import load_suite
 from coevolve.envs import registry
+from coevolve.envs.intercode_sql.config import COMMITTED_SERVER
 
 
 @pytest.fixture
@@ -78,6 +82,40 @@ def test_only_a_run_that_needs_a_server_unpacks_one(mirror, root, tmp_path):
     assert not (repo / "results/smoke/data/intercode_sql").exists()
 
 
+@pytest.fixture
+def bare(root, tmp_path):
+    """A copy of the kit, and variables of a machine without apt, dpkg and a database server."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for folder in map(Path, os.environ["PATH"].split(os.pathsep)):
+        for program in folder.iterdir() if folder.is_dir() else ():
+            if not program.name.startswith(("apt", "dpkg", "mysqld")) and not (programs / program.name).exists():
+                (programs / program.name).symlink_to(program)
+    repo = copy_of(root, tmp_path / "repo")
+    variables = environment(repo) | {"PATH": str(programs), "COEVOLVE_CACHE": str(tmp_path / "none")}
+    variables.pop("COEVOLVE_SERVERS", None)
+    return repo, variables
+
+
+def test_without_a_server_a_run_leaves_the_environment_out_and_the_table_says_so(bare):
+    repo, variables = bare
+    assert subprocess.run([repo / "envs_setup/mysql.sh"], env=variables, check=False).returncode == 1
+    small = ["methods=[untrained]", "without=[intercode_sql, sciworld]"]
+    command = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--config", *small, "--", "table1"]
+    done = subprocess.run(command, cwd=repo, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    table = (repo / "results/smoke/paper/table1/table1.md").read_text()
+    assert "Left out: `intercode_sql`, `sciworld`." in table and "config suite=smoke` adds it" in table
+    assert "InterCodeSQL" not in table and "| Untrained" in table
+
+
+def test_another_version_than_that_of_the_committed_results_is_named(root, section):
+    tables = [path.read_text() for path in (root / "results/reference").glob("*/table1.md")]
+    assert {name for table in tables for name in re.findall(r"MySQL [\d.]+\d", table)} == {COMMITTED_SERVER}
+    assert section.other_version(f"{COMMITTED_SERVER} (rows 1)") == section.other_version("") == ""
+    assert section.other_version("MySQL 8.0.30 (rows 1)").startswith("InterCodeSQL: MySQL 8.0.30; the committed ")
+
+
 def test_make_setup_needs_no_apt_and_the_tests_have_a_server(root):
     def commands(target: str) -> str:
         command = ["make", "--always-make", "--dry-run", target]
@@ -85,3 +123,4 @@ def test_make_setup_needs_no_apt_and_the_tests_have_a_server(root):
 
     assert "mysql.sh" not in commands("setup") and "mysql.sh" not in commands("micro")
     assert "envs_setup/mysql.sh" in commands("test")
+    assert "\nenvs_setup/mysql.sh\nmake smoke\n" in (root / ".ci/run").read_text()
