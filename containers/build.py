@@ -15,8 +15,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import generate
-
 from coevolve.assets import images
 from coevolve.errors import UserError
 
@@ -96,6 +94,8 @@ def build(name: str, recipes: images.ImageRecipes, options: argparse.Namespace) 
 
 def _leave_out(extras: Sequence[str], name: str, recipes: images.ImageRecipes, context: Path) -> None:
     """Write the files of an image again without the packages of some extras."""
+    import generate
+
     recipe = recipes.images[name]
     kept = recipe.model_copy(update={"extras": [extra for extra in recipe.extras if extra not in extras]})
     reduced = recipes.model_copy(update={"images": {name: kept}})

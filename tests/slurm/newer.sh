@@ -17,8 +17,9 @@ for program in "$root"/usr/bin/s* "$root"/usr/sbin/slurm*; do
   patchelf --set-interpreter "$(echo "$library"/ld-linux-*)" --force-rpath --set-rpath "$library:$library/slurm-wlm" "$program"
   ln -sf "$program" "$folder/bin/$name"
 done
-# slurmd starts the system's slurmstepd unless it is told another.
+# slurmd starts the system's slurmstepd unless it is told another. down.sh knows it by its name.
 rm "$folder/bin/slurmd"
-printf '#!/bin/sh\nexec %q -d %q "$@"\n' "$root/usr/sbin/slurmd-wlm" "$root/usr/sbin/slurmstepd-wlm" >"$folder/bin/slurmd"
+ln -sf slurmd-wlm "$root/usr/sbin/slurmd"
+printf '#!/bin/sh\nexec %q -d %q "$@"\n' "$root/usr/sbin/slurmd" "$root/usr/sbin/slurmstepd-wlm" >"$folder/bin/slurmd"
 chmod +x "$folder/bin/slurmd"
 "$folder/bin/slurmctld" -V
