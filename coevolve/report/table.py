@@ -77,9 +77,9 @@ def _text(cell: Cell, footnotes: tuple[Footnote, ...]) -> str:
 
 
 def estimate_text(estimate: Estimate) -> str:
-    """Such as `52.3 [48.1, 56.0]`; of equal values, which have no interval, `0.0 on each of 48 tasks`."""
-    if estimate.low == estimate.high:
-        return f"{estimate.mean:.1f} on each of {estimate.n_tasks:,} tasks"
+    """Such as `52.3 [48.1, 56.0]`; of zeros alone, which have no interval, `0.0 on each of 48 tasks`."""
+    if estimate.mean == estimate.low == estimate.high == 0:
+        return f"0.0 on each of {estimate.n_tasks:,} tasks"
     return with_interval(estimate.mean, estimate.low, estimate.high)
 
 
