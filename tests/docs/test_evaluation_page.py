@@ -20,6 +20,6 @@ def test_the_commands_of_the_page_run(read, kit, made):
     result = json.loads((kit.folder / "mine.json").read_text())
     assert result["splits"]["test"]["tasks"] == 10
     both = kit.shell(compared)
-    assert "mine and theirs, test: comparable: every setting is the same." in both
+    assert "mine and theirs, test: comparable: every setting of the evaluation is the same" in both
     assert "smallest difference that could be seen" in both
     assert "NOT comparable (settings that differ: 4;" in kit.shell(with_published)

@@ -45,7 +45,7 @@ def test_a_checkpoint_gets_the_numbers_of_the_dag_and_is_comparable_with_them(ma
     assert f"{100 * result['splits']['test']['mean_reward']:.1f} [" in out and "an invented catalogue" in out
 
     code, out, _ = coevolve("compare", "mine.json", EVALUATED)
-    assert code == 0 and "test: comparable: every setting is the same." in out
+    assert code == 0 and "every setting of the evaluation is the same; both are of the same weights." in out
 
     before = (folder / "records.jsonl").stat().st_mtime_ns
     assert coevolve(*command)[0] == 0
