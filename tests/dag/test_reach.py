@@ -104,7 +104,7 @@ def test_a_new_objective_reaches_preference_trainings_alone(repo, before):
     jobs = changed(
         repo, before,
         ("coevolve/config/names.py", '"ipo", "kto"]', '"ipo", "kto", "hinge"]'),
-        ("coevolve/config/sections.py", '"simpo": {"margin"}', '"simpo": {"margin"}, "hinge": {"margin"}'),
+        ("coevolve/config/sections.py", '"simpo": ("margin",),', '"simpo": ("margin",), "hinge": ("margin",),'),
         ("coevolve/train/losses.py", '    "kto": kto,\n', '    "kto": kto,\n    "hinge": simpo,\n'),
     )  # fmt: skip
     assert stages(jobs) == {"train"}

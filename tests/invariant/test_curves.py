@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file
 
 from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.names import PairKind
@@ -81,13 +80,13 @@ def pair_curve(path, folder, config, lora=None, pairs=PAIRS):
     folder.mkdir()
     run = TrainingRun(path, folder / "out", folder / "work", 7, lora)
     report = dpo.run_dpo(pairs, config, run, iteration=1, reference=None)
-    return report.history, load_file(folder / "out" / "model.safetensors")
+    return report.history, policy_io.load(folder / "out").state_dict()
 
 
 def row_curve(path, folder, config, lora=None):
     run = TrainingRun(path, folder / "out", folder / "work", 7, lora)
     report = sft.run_sft([pair.chosen for pair in PAIRS], config, run)
-    return report.history, load_file(folder / "out" / "model.safetensors")
+    return report.history, policy_io.load(folder / "out").state_dict()
 
 
 def assert_same(found, expected):

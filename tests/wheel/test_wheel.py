@@ -85,7 +85,7 @@ def test_a_suite_given_by_path_extends_a_shipped_one(installed: Path, tmp_path: 
     mine.parent.mkdir()
     mine.write_text("extends: smoke.yaml\nsuite: mine\nseeds: [7]\n")
     targets = run(installed, tmp_path, "coevolve", "targets", "--suite", str(mine))
-    assert "webshop_coevolve" in targets
+    assert "method_coevolve" in targets and "webshop_METHOD" in targets
     merged = run(installed, tmp_path, "coevolve", "config", "--suite", "suites/mine.yaml")
     assert "[7]" in merged and "shipped/configs/suites/smoke.yaml" in merged
     plan = run(installed, tmp_path, "coevolve", "plan", "--suite", "suites/mine.yaml", "--machine", "cpu")
