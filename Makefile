@@ -26,8 +26,9 @@ mysql: ## unpack the server of InterCodeSQL without root; a run does it before t
 	envs_setup/mysql.sh
 
 smoke: setup ## the whole paper in miniature, and a pretrained model before and after fine-tuning; without InterCodeSQL where no server can be had
-	if envs_setup/mysql.sh; then time snakemake --profile smoke; else time snakemake --profile smoke --config 'without=[intercode_sql]'; fi
-	! envs_setup/mysql.sh 2> /dev/null || time snakemake --profile smoke --config suite=smoke_real machine=cpu_pretrained
+	if envs_setup/mysql.sh; \
+	then time snakemake --profile smoke && time snakemake --profile smoke --config suite=smoke_real machine=cpu_pretrained; \
+	else time snakemake --profile smoke --config 'without=[intercode_sql]'; fi
 	@cat results/smoke/paper/table1/table1.md results/smoke/paper/summary/summary.md
 	@! envs_setup/mysql.sh 2> /dev/null || cat results/smoke_real/paper/table1/table1.md
 	coevolve view --suite smoke

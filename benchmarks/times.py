@@ -15,15 +15,10 @@ import sys
 import time
 from pathlib import Path
 
+from coevolve.follow.calibration import processor
 from coevolve.storage import files, origin
 
 TIMES = Path(__file__).parents[1] / "results/reference/times.json"
-
-
-def processor() -> str:
-    """The processor's name, as Linux has it."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
 
 
 def busy_seconds() -> float:

@@ -11,7 +11,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from coevolve.export.suite_export import JOBS
 from coevolve.follow import estimates
 from coevolve.report import claims as paper
 from coevolve.report import power, stats, verdicts
-from coevolve.report.costs import Line, gpu_hours
+from coevolve.report.costs import Line, gpu_hours, together
 from coevolve.report.number_text import duration, size
 from coevolve.report.verdicts import Verdict
 from coevolve.storage import product_file
@@ -83,13 +83,7 @@ def _costs(run: Run) -> tuple[Line, ...]:
     """The estimated cost of all jobs of a run, and at the fast and slow end of a machine that has them."""
     suites = [load_suite(suite, as_overrides(run.settings)) for suite in run.suites]
     parts = [front_page.planned(*each, run.targets) for each in zip(suites, run.machines, strict=True)]
-    return tuple(map(_sum, zip(*parts, strict=True)))
-
-
-def _sum(parts: Sequence[Line]) -> Line:
-    """The jobs, hours and disk of several runs together."""
-    keys = ("jobs", "hours", "gpu_hours", "gigabytes")
-    return replace(parts[0], **{key: sum(getattr(part, key) for part in parts) for key in keys})
+    return tuple(together("all", lines) for lines in zip(*parts, strict=True))
 
 
 def _flow(value: Any) -> str:

@@ -99,6 +99,11 @@ class Stage:
         return self.files if any("{" in name for name in self.files) else (*self.files, PROVENANCE)
 
     @property
+    def reusable(self) -> bool:
+        """Whether suites can take a result from each other: a product names its suite, a shared one is of all."""
+        return not (self.product or self.shared)
+
+    @property
     def leaves_provenance(self) -> bool:
         """Whether its provenance is an output of a job."""
         return PROVENANCE in self.outputs

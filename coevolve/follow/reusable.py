@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from coevolve.config.restriction import as_dict, digest
 from coevolve.dag.plan import JobKey, Plan
 from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import files_of
@@ -44,24 +43,14 @@ class Reusable:
 
     def _search(self, stage: str, wildcards: dict[str, str]) -> tuple[Path, Provenance] | None:
         declared, out = STAGES[stage], Path(self._plan.folder(stage, wildcards))
-        if declared.product or declared.shared or not Path(self._plan.home).parent.is_dir():
+        if not declared.reusable or not Path(self._plan.home).parent.is_dir():
             return None
         given = self._plan.inputs(stage, wildcards)
-        hashes = {path: self._sha256(path) for path in files_of(given)}
+        hashes = {Path(path): self._sha256(path) for path in files_of(given)}
         if not all(hashes.values()):
             return None
         job = run_stage.job_of(self._plan, stage, wildcards, given, out, 1)
-        record = {
-            "stage": stage,
-            "wildcards": wildcards,
-            "result": declared.folder.format_map(wildcards),
-            "config_digest": digest(as_dict(job.suite)),
-            "code_digest": self._plan.code(stage, wildcards),
-            "protocol": self._plan.suite.protocol,
-            "seeds": {"suite": job.branch.seed, "job": job.seed} if "branch" in wildcards else {},
-            "inputs": hashes,
-        }
-        return next(reuse.candidates(record, out), None)
+        return next(reuse.candidates(run_stage.identity(self._plan, job, hashes), out), None)
 
     def _sha256(self, path: str) -> str:
         """The hash of a file that is there, or that a reused result will have; empty if it is not known."""

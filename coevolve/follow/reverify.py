@@ -188,9 +188,8 @@ class CheckedResult:
 
     def locate(self, name: str) -> Path | None:
         """The file of an input of the result's job, below any folder around it; None if none has its sha256."""
-        parts = Path(name).parts
-        near = (parent.joinpath(*parts[start:]) for parent in self.folder.parents for start in range(len(parts)))
-        for path in (*near, Path(name).absolute(), shipped_file(Path(name)).absolute()):
+        as_recorded = Path(name).absolute(), shipped_file(Path(name)).absolute()
+        for path in (*provenance.possible_paths(name, self.folder), *as_recorded):
             if path.is_file() and _sha256(path, path.stat().st_mtime_ns) == self.record.inputs[name]:
                 return path
         return None

@@ -226,10 +226,10 @@ def _comparability(a: EvaluationResult, b: EvaluationResult, split: str) -> Iter
 
 def training_pairs(a: EvaluationResult, b: EvaluationResult) -> list[SettingPair]:
     """What differs between the trainings of the weights, as far as both state it."""
-    pairs = [SettingPair(name, a.training[name], b.training.get(name)) for name in a.training if b.training]
-    pairs += [
-        SettingPair(name, None, value) for name, value in b.training.items() if a.training and name not in a.training
-    ]
+    if not (a.training and b.training):
+        return []
+    names = dict.fromkeys([*a.training, *b.training])
+    pairs = [SettingPair(name, a.training.get(name), b.training.get(name)) for name in names]
     return [pair for pair in pairs if pair.a != pair.b]
 
 

@@ -7,7 +7,7 @@ Every constant stands in a config: a job's work in `envs.*.expected` and the mod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
@@ -115,16 +115,17 @@ def merged(rows: Sequence[Line]) -> list[Line]:
     """The lines with those of less than `SMALL` of the time of `all`, which comes last, as one before it."""
     times = [max(row.hours, row.done_measured_hours, row.reused_hours) for row in rows]
     small = [row for row, time in zip(rows, times, strict=True) if time < SMALL * max(times)]
-    if len(small) < 2 or not any(times):
+    if len(small) < 2:
         return list(rows)
-    name = f"{len(small)} others"
-    values: dict[str, Any] = {field: [asdict(row)[field] for row in small] for field in asdict(small[0])}
-    sums: dict[str, Any] = {
-        field: None if None in column else sum(column) for field, column in values.items() if field != "name"
-    }
-    together = Line(name=name, **sums)
     large = [row for row in rows if row not in small]
-    return [*large[:-1], together, large[-1]]
+    return [*large[:-1], together(f"{len(small)} others", small), large[-1]]
+
+
+def together(name: str, rows: Sequence[Line]) -> Line:
+    """The sum of lines under a name; what is unknown of one is unknown of all."""
+    columns = zip(*(astuple(row)[1:] for row in rows), strict=True)
+    sums: list[Any] = [None if None in column else sum(column) for column in columns]
+    return Line(name, *sums)
 
 
 def text(

@@ -229,13 +229,13 @@ def _settings(
 
 def _training(record: Provenance, folder: Path) -> dict[str, Scalar]:
     """What the policy's provenance has of its training, for any current folder; empty if it is not there."""
-    homes = folder.resolve().parents
-    read = [Path(path) for path in record.inputs if Path(path).name == policy_dir.REF_NAME]
-    named = [home.joinpath(*path.parts[-n:]) for path in read for n in range(1, len(path.parts) + 1) for home in homes]
-    made = next((made for path in named if (made := provenance.of_file(path.with_name(provenance.NAME)))), None)
-    if made is None:
-        return {}
-    return {"stage": made.stage, **made.wildcards} | dict(_flat({"seed": made.seeds.get("suite"), **made.config}))
+    refs = {name: sha256 for name, sha256 in record.inputs.items() if Path(name).name == policy_dir.REF_NAME}
+    for name, sha256 in refs.items():
+        for path in provenance.possible_paths(name, folder.resolve()):
+            if path.is_file() and files.sha256(path) == sha256 and (made := provenance.of_file(path)):
+                config = {"seed": made.seeds.get("suite"), **made.config}
+                return {"stage": made.stage, **made.wildcards} | dict(_flat(config))
+    return {}
 
 
 def _split(records: Sequence[EvalRecord]) -> SplitResult:

@@ -30,7 +30,7 @@ from coevolve.report.number_text import duration, readable
 from coevolve.report.page_sections import FURTHER, SECTIONS, FigureSection
 from coevolve.report.page_template import TEMPLATE
 from coevolve.report.regime import RegimeCheck
-from coevolve.report.table import Footnote, Table, estimate_text
+from coevolve.report.table import IN_BRACKETS, Footnote, Table, estimate_text
 from coevolve.report.verdict_tables import miniature_table, verdict_table
 from coevolve.report.verdicts import OUTCOMES, Verdict
 from coevolve.report.why import splits, tables
@@ -153,17 +153,18 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
     """
     files = {path.name: path for path in sorted(page.paths, key=lambda path: path.name)}
     judged = product_file.read(files["verdicts.json"], list[Verdict]) if "verdicts.json" in files else []
+    compared = _compared(files)
     shown = {
         f"{path.stem}-{number}": {
             "title": section_title(path.stem),
             "id": f"{path.stem}-{number}",
-            "table": verdicts.noted(table, judged),
-            "parts": _parts(verdicts.noted(table, judged)),
+            "table": table,
+            "parts": _parts(table),
             "data": page.address(path),
         }
         for path in files.values()
         if path.suffix == ".json"
-        for number, table in enumerate(tables(path))
+        for number, table in enumerate(verdicts.noted(table, judged) for table in tables(path))
     }
     main, further = (list(_figures(files, jobs.values(), run.labels, page, part)) for part in (SECTIONS, FURTHER))
     figures = {figure.id: figure for figure in (*main, *further)}
@@ -176,8 +177,8 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
     return environment.from_string(TEMPLATE).render(
         title=f"Suite {run.suite}",
         view=page.view,
-        lead=_lead(files, run, claims, judged),
-        differences=_differences(files, run),
+        lead=_lead(files, run, claims, judged, compared),
+        differences=_differences(compared, run),
         run=_run(run, jobs.values()),
         picture=_loop(jobs, page.view, figures.keys() | shown.keys()),
         other_jobs=", ".join(f"{words(stage)} {count:,}" for stage, count in sorted(others.items())),
@@ -185,6 +186,7 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
         link=functools.partial(_link, claims, page.view),
         paper_model=claims.model,
         estimate_text=estimate_text,
+        in_brackets=IN_BRACKETS,
         figures=main,
         further=further,
         texts=list(_texts(files, run.labels, page, elsewhere)),
@@ -200,12 +202,18 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
     )
 
 
-def _lead(files: Mapping[str, Path], run: RunSettings, claims: Claims, judged: Sequence[Verdict]) -> list[str]:
+def _lead(
+    files: Mapping[str, Path],
+    run: RunSettings,
+    claims: Claims,
+    judged: Sequence[Verdict],
+    compared: Sequence[Difference],
+) -> list[str]:
     """What was run, what came out, and whether the suite could decide: a sentence each, without those not known."""
     small = any(verdict.miniature for verdict in judged) or any(model.tiny for model in run.models.values())
     models, envs = ([section.label for section in part.values()] for part in (run.models, run.envs))
     intro = first_screen.introduction(models, envs, len(run.seeds), claims.model, miniature=small)
-    came_out = first_screen.outcome(_compared(files), run.labels, run.confidence)
+    came_out = first_screen.outcome(compared, run.labels, run.confidence)
     checked = _regime(files, run)
     return [text for text in (intro, came_out, checked and f"Could it decide? {checked}") if text]
 
@@ -215,12 +223,16 @@ def _compared(files: Mapping[str, Path]) -> list[Difference]:
     return first_screen.compared(product_file.read(path, list[Difference])) if path else []
 
 
-def _differences(files: Mapping[str, Path], run: RunSettings) -> str:
+def _differences(compared: Sequence[Difference], run: RunSettings) -> str:
     """The figure of differences as SVG; empty without any."""
-    if not (shown := _compared(files)):
+    if not compared:
         return ""
-    method, named = run.labels.method(shown[0].better), list(first_screen.rows(shown, run.labels))
-    image = drawing.svg(drawing.drawn(lambda: first_screen.draw(method, named))).decode()
+    method, named = run.labels.method(compared[0].better), list(first_screen.rows(compared, run.labels))
+    return _inline(drawing.svg(drawing.drawn(lambda: first_screen.draw(method, named))).decode())
+
+
+def _inline(image: str) -> str:
+    """An SVG file as an element of the page: without the declarations before it."""
     return image[image.index("<svg") :]
 
 
@@ -324,7 +336,7 @@ def _figures(
                 id=re.sub(r"\W+", "-", section.title.lower()),
                 title=section.title,
                 caption=caption,
-                images=[text[text.index("<svg") :] for text in (path.read_text(encoding="utf-8") for path in images)],
+                images=[_inline(path.read_text(encoding="utf-8")) for path in images],
                 texts=[_text(files[name], labels, page) for name in section.texts if name in files],
                 shown=section.texts,
                 data=links + (trained if section.data == training_figure.NAME else []),

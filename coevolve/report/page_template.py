@@ -59,7 +59,7 @@ TEMPLATE = """\
 {{ listed(each, part.notes) }}
 {% endif %}
 {% endfor %}
-<p class="quiet">{{ each.table.caption | replace("In brackets the paper's cell", "Brackets: intervals; below them the paper's cell") }} Data: <a href="{{ each.data }}">{{ each.data.rpartition("/")[2] }}</a>.
+<p class="quiet">{{ each.table.caption | replace(in_brackets, "Brackets: intervals; below them the paper's cell") }} Data: <a href="{{ each.data }}">{{ each.data.rpartition("/")[2] }}</a>.
 {% if first and view %}
 Every measured number links to its episodes in the <a href="{{ view }}">view</a> (<code>coevolve view</code> writes it); <code>coevolve why CELL</code> walks back further.
 {% endif %}
@@ -160,7 +160,7 @@ pre { white-space: pre-wrap; }
 <nav aria-label="Sections">
 {% if view %}<a href="{{ view }}">Overview, episodes and pairs</a>{% endif %}
 {% for each in tables %}<a href="#{{ each.id }}">{{ each.title }}, {{ each.table.unit }}</a>{% endfor %}
-{% if differences %}<a href="#differences">Differences</a>{% endif %}
+{% if tables and differences %}<a href="#differences">Differences</a>{% endif %}
 {% for figure in figures %}<a href="#{{ figure.id }}">{{ figure.title }}</a>{% endfor %}
 {% if verdict_file %}<a href="#verdicts">Verdicts</a>{% endif %}
 {% if miniature.rows %}<a href="#miniature">In the miniature</a>{% endif %}
@@ -169,11 +169,8 @@ pre { white-space: pre-wrap; }
 {% if texts %}<a href="#numbers">In numbers</a>{% endif %}
 <a href="#provenance">Provenance</a>
 </nav>
-{% for each in tables[:1] %}
-{{ table_section(each, true) }}
-{% endfor %}
-{% for each in tables[1:] %}
-{{ table_section(each, false) }}
+{% for each in tables %}
+{{ table_section(each, loop.first) }}
 {% endfor %}
 {% for figure in figures %}
 {{ figure_section(figure) }}

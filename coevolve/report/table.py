@@ -11,6 +11,9 @@ from coevolve.records.tables import Cell, Estimate
 from coevolve.report.number_text import with_interval
 from coevolve.storage import files
 
+#: How a caption says that the paper's cell stands in brackets; HTML has it on a line of its own.
+IN_BRACKETS = "In brackets the paper's cell"
+
 
 class Footnote(Record):
     """A remark, and the (row, column) cells that point to it; none: it concerns the whole table."""

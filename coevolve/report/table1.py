@@ -16,7 +16,7 @@ from coevolve.report import flaws, stats
 from coevolve.report.claims import Claims
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, common_setting, remarks
-from coevolve.report.table import Footnote, Table
+from coevolve.report.table import IN_BRACKETS, Footnote, Table
 
 #: Row and column of a cell.
 Key = tuple[str, str]
@@ -59,7 +59,7 @@ class MeasuredCells:
             run = [key for key in product(rows, columns) if self.parts(*key)]
             rows, columns = _chosen(rows, {row for row, _ in run}), _chosen(columns, {column for _, column in run})
         paper = {key: self.claims.value(*key) for key in product(rows, columns)}
-        remark = f"In brackets the paper's cell ({self.claims.source})." if {*paper.values()} - {None} else ""
+        remark = f"{IN_BRACKETS} ({self.claims.source})." if {*paper.values()} - {None} else ""
         table = self.table(REWARD, rows, columns, paper, remark)
         named = (
             (f"{rows[row]}, {columns[column]}", measured.records)

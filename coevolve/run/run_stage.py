@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -112,11 +112,26 @@ def job_of(plan: Plan, stage: str, wildcards: dict[str, str], inputs: Inputs, wo
     return Job(stage, plan.restricted(stage, wildcards), files, wildcards, work, threads, results, plan.vllm)
 
 
+def identity(plan: Plan, job: Job, inputs: Mapping[Path, str]) -> dict[str, Any]:
+    """The provenance of a job as far as it is known before it runs, from the sha256 of each of its `inputs`."""
+    config = as_dict(job.suite)
+    return {
+        "stage": job.stage,
+        "wildcards": job.wildcards,
+        "result": STAGES[job.stage].folder.format_map(job.wildcards),
+        "config": config,
+        "config_digest": digest(config),
+        "code_digest": plan.code(job.stage, job.wildcards),
+        "protocol": plan.suite.protocol,
+        "seeds": {"suite": job.branch.seed, "job": job.seed} if "branch" in job.wildcards else {},
+        "inputs": {str(path): sha256 for path, sha256 in inputs.items()},
+    }
+
+
 def _is_taken(record: dict[str, Any], out: Path) -> bool:
     """Whether another suite's result is now in `out`; the caller holds the lock of the result."""
     declared = STAGES[record["stage"]]
-    # A product names its suite, and a shared result lies outside of all suites.
-    return not (declared.product or declared.shared) and take(record, out, declared.outputs)
+    return declared.reusable and take(record, out, declared.outputs)
 
 
 def _checked(
@@ -133,21 +148,10 @@ def _checked(
     # Checkpoints are divided over the processes of a launch, so another launch cannot use them.
     fingerprint = digest([plan.fingerprint(stage, wildcards), contents, wildcards, LaunchedProcess.current().note])
     job = job_of(plan, stage, wildcards, given, work_folder(out) / fingerprint, threads)
-    config, workload = as_dict(job.suite), None
+    workload = None
     with contextlib.suppress(UserError):  # without `expected` there is no estimate, and only a cost report needs one
         workload = plan.workload(stage, wildcards)
-    return job, {
-        "stage": stage,
-        "wildcards": wildcards,
-        "result": STAGES[stage].folder.format_map(wildcards),
-        "config": config,
-        "config_digest": digest(config),
-        "code_digest": plan.code(stage, wildcards),
-        "protocol": plan.suite.protocol,
-        "seeds": {"suite": job.branch.seed, "job": job.seed} if "branch" in wildcards else {},
-        "inputs": {str(path): sha256 for path, sha256 in hashes.items()},
-        "workload": workload,
-    }
+    return job, identity(plan, job, hashes) | {"workload": workload}
 
 
 def _is_made(record: dict[str, Any], out: Path) -> bool:

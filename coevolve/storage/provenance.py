@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -29,6 +29,12 @@ def if_valid(path: Path) -> Provenance | None:
     with contextlib.suppress(UserError):
         return read(path)
     return None
+
+
+def possible_paths(name: str, folder: Path) -> Iterator[Path]:
+    """Where an input can lie that a provenance in `folder` names: below any folder around it, the nearest first."""
+    parts = Path(name).parts
+    return (parent.joinpath(*parts[start:]) for parent in folder.parents for start in range(len(parts)))
 
 
 def of_file(path: Path) -> Provenance | None:

@@ -47,8 +47,10 @@ def test_the_folders_tables_are_made_of_their_json(tmp_path):
     assert len(paths) == len([path for path in front_page.REFERENCE.iterdir() if path.is_dir()])
     for path in paths:
         table.write(product_file.read(path, list[Table]), tmp_path, path.stem)
-        made, kept = (file.read_text().splitlines() for file in (tmp_path / f"{path.stem}.md", path.with_suffix(".md")))
-        assert list(map(cells, made)) == list(map(cells, kept)), path
+        made, kept = (file.read_text() for file in (tmp_path / f"{path.stem}.md", path.with_suffix(".md")))
+        if " on each of " in made:
+            made, kept = (list(map(cells, text.splitlines())) for text in (made, kept))
+        assert made == kept, path
 
 
 def cells(line):
