@@ -22,7 +22,7 @@ from coevolve.stages.evaluate import records
 from coevolve.storage import jsonl
 
 SETTINGS = [
-    "protocol=fixed", "methods=[sft, eto, coevolve]", "seeds=[0, 1, 2]",
+    "methods=[sft, eto, coevolve]", "seeds=[0, 1, 2]",
     "iterations={webshop: 1, sciworld: 1, intercode_sql: 1}",
 ]  # fmt: skip
 #: Rewards of the two tasks of a split in each seed, by method. ETO's 0.1 above SFT is the same in each seed.
@@ -49,15 +49,15 @@ def played(method, env, seed):
         yield episode("test2", 0.9, env=env, split="test", stop=StopReason.ENV_ERROR)
 
 
-@pytest.fixture(scope="module")
-def printed(root, tmp_path_factory):
-    """Runs the stages up to one of the products; returns a function of a product's file to its content."""
-    home, claims = tmp_path_factory.mktemp("results"), str(root / "configs/claims.yaml")
-    plan = Plan(load_suite(root / "configs/suites/paper.yaml", SETTINGS), root=home.as_posix())
-    for (method, _, env, seed, iteration), path in plan.records(plan.suite.methods).items():
-        by = method if iteration else "sft"
+def made(root, home, settings, played, products):
+    """Runs the stages up to the products from `played` episodes; a function of a product's file to its content."""
+    claims = str(root / "configs/claims.yaml")
+    plan = Plan(load_suite(root / "configs/suites/paper.yaml", settings), root=home.as_posix())
+    methods = [*plan.suite.methods, "positive_agent"]  # claims are about it too; it plays as SFT
+    for (method, _, env, seed, iteration), path in plan.records(methods).items():
+        by = method if iteration and method in plan.suite.methods else "sft"
         jsonl.write(Path(path), records([*played(by, env, seed)], quirks(plan.suite), seed))
-    for (_, env, _, _, agent), path in plan.explorations(plan.suite.methods).items():
+    for (_, env, _, _, agent), path in plan.explorations(methods).items():
         jsonl.write(
             Path(path), [episode(name, r, (agent,), env=env, agent=agent) for name, r in EXPLORED[agent].items()]
         )
@@ -78,9 +78,16 @@ def printed(root, tmp_path_factory):
     for path in plan.summaries(plan.suite.methods).values():
         stage, wildcards = plan.maker(path)
         run(stage, wildcards, Path(path).parent)
-    for product in ("table1", "differences", "figure2", "figure3", "summary"):
+    for product in products:
         run(product, {}, home / "paper/paper" / product)
     return lambda name: next(home.rglob(name)).read_text()
+
+
+@pytest.fixture(scope="module")
+def printed(root, tmp_path_factory):
+    """The products of `played`."""
+    products = ("table1", "differences", "figure2", "figure3", "summary")
+    return made(root, tmp_path_factory.mktemp("results"), ["protocol=fixed", *SETTINGS], played, products)
 
 
 def cells(text, *words):
@@ -168,3 +175,32 @@ def test_marks_of_the_figures(printed):
         "ETO: 0: 50 [25.2, 74.8]; 1: 60 [35.2, 84.8]",
         "Co-evolving: 0: 50 [25.2, 74.8]; 1: 70 [45.2, 94.8]",
     ]
+
+
+def test_verdicts_on_the_papers_cells(root, tmp_path):
+    of_seed = {"sft": (0.582, 0.592, 0.602), "eto": (0.46, 0.56, 0.66), "coevolve": (0.9, 0.91, 0.92)}
+
+    def played(method, env, seed):
+        for number in range(200 if env == "webshop" else 2):
+            yield episode(f"test{number}", of_seed[method][seed], env=env, split="test")
+
+    text = made(root, tmp_path, ["protocol=paper", *SETTINGS], played, ["verdicts"])("verdicts.md")
+    # Means of three trainings: half-width 2.484 for a deviation of 1, 24.8 for 10; of one run, 4.3027 x sqrt(1 + 1/3)
+    # = 4.968 for 1. p is Student's with 2 degrees of freedom.
+    for claim, outcome, here in (
+        # Within 3 points of the paper's 59.2.
+        ("sft_webshop", "reproduced", "59.2 [56.7, 61.7], one run lies in [54.2, 64.2]; claimed 59.2, not 63.0"),
+        # The paper's 62.76 as one run: t = 3.56 / 1.1547; 68.5 lies outside.
+        ("positive_agent_webshop", "consistent", "one run lies in [54.2, 64.2]; claimed 62.8, not 68.5"),
+        ("positive_agent_webshop", "consistent", "p 0.0911"),
+        ("coevolve_webshop", "contradicted", "91.0 [88.5, 93.5], one run lies in [86.0, 96.0]; claimed 68.5"),
+        ("coevolve_webshop", "contradicted", "p 0.00262"),  # t = 22.5 / 1.1547
+        ("eto_webshop", "undecided", "56.0 [31.2, 80.8], one run lies in [6.3, 105.7]; claimed 63.0, not 68.5"),
+        # Differences of 44, 35 and 26: t = 35 / (9 / 1.7321). The other order has no interval over the seeds.
+        ("webshop_better", "reproduced", "200 tasks, 3 seeds, p 0.0214, corrected for 2 claims 0.0214."),
+        ("failure_agent_over_positive_agent", "reproduced", "31.8 [31.8, 31.8], claimed above 0"),
+    ):
+        row = cells(text, outcome, claim)
+        assert here in row[-1]
+    assert "9 of 62 claims judged in this suite: 3 reproduced, 1 consistent, 2 contradicted, 3 undecided." in text
+    assert "2 of the paper's 200 instructions on InterCodeSQL. Claims: `sft_intercode_sql`" in text
