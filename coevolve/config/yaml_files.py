@@ -128,7 +128,10 @@ def _parent(path: Path, name: str) -> Path:
     return next((file for file in candidates if file.is_file()), local)
 
 
-# Every job reads its suite; libyaml does it in a tenth of the time.
+# Every job reads its suite; libyaml does it in a tenth of the time, where PyYAML has it.
+_Dumper = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
+
+
 class _Loader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
     """Loads mappings as sections; a mark's name is that of the opened file."""
 
@@ -225,8 +228,9 @@ def _lines(section: Section, indent: str) -> Iterator[tuple[str, str]]:
 
 def _flow(value: Any) -> str:
     """YAML of a value on one line."""
-    options: dict[str, Any] = {"default_flow_style": True, "width": float("inf"), "sort_keys": False}
-    text: str = yaml.safe_dump(_plain(value), allow_unicode=True, **options).removesuffix("...\n").rstrip("\n")
+    options: dict[str, Any] = {"default_flow_style": True, "width": 1 << 30, "sort_keys": False}
+    text: str = yaml.dump(_plain(value), Dumper=_Dumper, allow_unicode=True, **options)
+    text = text.removesuffix("...\n").rstrip("\n")
     if "\n" in text:  # a string of several lines, which double quotes keep on one
         text = yaml.safe_dump(_plain(value), default_style='"', **options).rstrip("\n")
     return text
