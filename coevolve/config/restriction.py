@@ -28,7 +28,11 @@ def restrict(suite: Suite, keys: Iterable[str], entries: Mapping[str, str]) -> S
             narrowed[key] = {name: _blanked(narrowed[key][name])}
     if "protocols" in narrowed:
         narrowed["protocols"] = {suite.protocol: quirks(suite)}
-    return Suite.model_construct(_fields_set=set(narrowed), **narrowed)
+    part = suite.model_copy()  # `model_construct` would fill in the defaults of all other fields
+    for content in (vars(part), part.model_fields_set):
+        content.clear()
+        content.update(narrowed)
+    return part
 
 
 def _blanked(section: BaseModel) -> BaseModel:

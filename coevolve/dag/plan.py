@@ -222,10 +222,11 @@ class Plan(Layout):
 
     def maker(self, path: str) -> JobKey | None:
         """The stage and wildcards that make a file; None for a file that comes from outside."""
-        for stage, pattern in self._patterns:
-            if match := pattern.fullmatch(path):
-                return stage, match.groupdict()
-        return None
+        if path not in self._makers:
+            matches = ((stage, pattern.fullmatch(path)) for stage, pattern in self._patterns)
+            self._makers[path] = next(((stage, match.groupdict()) for stage, match in matches if match), None)
+        made = self._makers[path]
+        return made and (made[0], {**made[1]})
 
     def leaves_provenance(self, path: str) -> bool:
         """Whether a stage makes the file and leaves `provenance.json` beside it as an output of the same job."""
@@ -240,6 +241,11 @@ class Plan(Layout):
                 if not Path(path).exists() and self.maker(path) is None:
                     raise UserError(f"{path}: input `{name}` of stage `{stage}` does not exist; put it there.")
         return inputs
+
+    @functools.cached_property
+    def _makers(self) -> dict[str, JobKey | None]:
+        """What makes the files that were asked for: most are inputs of many jobs."""
+        return {}
 
     @functools.cached_property
     def _patterns(self) -> list[tuple[str, re.Pattern[str]]]:

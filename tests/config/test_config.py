@@ -117,8 +117,9 @@ def test_a_restricted_suite_refuses_undeclared_sections(root):
     (model,) = suite.models
     restricted = restrict(suite, ("models", "sft"), {"models": model, "envs": "sciworld"})
     assert restricted.sft == suite.sft
-    with pytest.raises(AttributeError):
-        _ = restricted.dpo
+    for undeclared in ("dpo", "looks"):  # also one with a default
+        with pytest.raises(AttributeError):
+            getattr(restricted, undeclared)
     assert set(as_dict(restricted)) == {"models", "sft"}
 
 
