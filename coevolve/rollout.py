@@ -48,6 +48,7 @@ class RolloutSettings:
     prompt: PromptBuilder
     retries: int
     ended: Callable[[Conversation], bool] | None
+    single_message: bool
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ def rollout(
     prompt: PromptBuilder = prompt_messages,
     prefixes: Sequence[Sequence[Turn]] | None = None,
     part: slice = slice(None),
+    single_message: bool = False,
 ) -> list[Trajectory]:
     """`samples` episodes of every task, in task order; at most `len(envs)` of them are played at once.
 
@@ -99,10 +101,11 @@ def rollout(
     environment's new ones. They count towards the step limit. Of all these episodes only those of `part` are played.
 
     An episode whose environment fails is restarted up to `retries` times; then it ends as `env_error` with reward 0.
-    One whose conversation has `ended` stops like one that does not fit into the policy's context.
+    One whose conversation has `ended` stops like one that does not fit into the policy's context. With `single_message`
+    the policy sees the last message alone.
     Episodes in `journal` are not played again. Raises `UserError` if it holds episodes of another rollout.
     """
-    settings = RolloutSettings(policy.ref, sampling, seed, agent, protocol, prompt, retries, ended)
+    settings = RolloutSettings(policy.ref, sampling, seed, agent, protocol, prompt, retries, ended, single_message)
     episodes = dict([*_episodes(tasks, prefixes or [()] * len(tasks), samples).items()][part])
     finished = _finished(journal, settings, episodes)
     waiting = deque(start for key, start in episodes.items() if key not in finished)
@@ -313,7 +316,7 @@ def _play(
         conversation = Conversation(key, seed, partial.prompt, tuple(partial.turns))
         if settings.ended and settings.ended(conversation):
             return StopReason.CONTEXT
-        completion = yield conversation
+        completion = yield conversation.last_message() if settings.single_message else conversation
         if completion.stop:
             return completion.stop
         text = without_surrogates(completion.text)  # of any policy

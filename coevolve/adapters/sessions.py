@@ -134,6 +134,8 @@ def prepare_environment(
     model = read_yaml(shipped_file(Path("configs/models/tiny.yaml")))["models"]["tiny"]
     suite_of_env, name = in_process.single_environment(env, suite, overrides, model, seed=0)
     suite_of_env = suite_of_env.model_copy(update={"suite": f"{name}_{digest(as_dict(suite_of_env))}"})
+    if suite_of_env.envs[name].single_message:
+        raise UserError(f"envs.{name}.prompt: trainers read conversations, not one message a step; set it to null.")
     config, plan = suite_of_env.envs[name], Plan(suite_of_env, root=root.as_posix())
     for path in {*config.data_files.values(), *config.play_files.values()}:
         in_process.make(plan, path, threads=1)

@@ -107,6 +107,11 @@ class EnvSection(Strict):
         return True
 
     @property
+    def single_message(self) -> bool:
+        """Whether a policy sees the last observation alone, instead of the conversation; nothing trains on that."""
+        return False
+
+    @property
     def note(self) -> str:
         """A remark printed with every result, for example that a split is not the paper's; empty if there is none."""
         return ""

@@ -132,10 +132,14 @@ class Suite(Strict):
                 raise ValueError(
                     f"recipes.{method}.settings: all iterations are those of `{recipe.shares}`; remove them"
                 )
+        shown = next((f"envs.{name}" for name, env in self.envs.items() if env.single_message), None)
         for method in self.methods:  # a row that is not run may differ from an overridden one
             models = [self.models[name] for name in models_of(self, method)]
             if not prompting_only(self.recipes[method]) and any(model.endpoint for model in models):
                 raise ValueError(f"methods: `{method}` trains, and an endpoint cannot be trained; take `in_context`")
+            if shown and (for_method(self, method).prompt.examples or not prompting_only(self.recipes[method])):
+                problem = f"`{method}` trains or has examples, but `{shown}` shows one message a step"
+                raise ValueError(f"methods: {problem}; take `untrained`, or set `{shown}.prompt: null`")
             other = self.recipes[method].steps_like
             if other and not trained_on_pairs(self.recipes[other]):
                 raise ValueError(f"recipes.{method}.steps_like: `{other}` is not trained on pairs; name a row that is")

@@ -35,8 +35,10 @@ from coevolve.stages.shard import part
 from coevolve.storage import files, folders, jsonl, policy_dir, provenance
 
 if TYPE_CHECKING:
-    from coevolve.chat.chat_template import Renderer
-    from coevolve.policies.context import ContextWindow
+    from coevolve.chat.chat_template import Ids, Renderer
+
+    #: The token ids that a policy read before the turn of this number; None: they did not fit.
+    ReadIds = Callable[[Trajectory, int], Ids | None]
 
 #: Finds an input of a job by its path in the provenance; None if no file of its sha256 is here.
 Locate = Callable[[str], Path | None]
@@ -182,19 +184,18 @@ def _of_policy(episodes: Sequence[Trajectory], policy: Path | None) -> Iterator[
 
 def _of_tokens(episodes: Sequence[Trajectory], record: Provenance, policy: Path) -> Iterator[Compared]:
     """The texts of the token ids, and whether the context was full when it ended an episode."""
-    renderer, window = context_window(record, policy)
+    renderer, read = token_reader(record, policy)
     for each in episodes:
         name = _name(each)
         for number, turn in enumerate(each.turns):
             if turn.token_ids:
                 yield name, number, "token ids", turn.text, without_surrogates(renderer.decode(turn.token_ids))
         if each.stop is StopReason.CONTEXT and each.sampling:
-            ids = window.prompt_ids(Conversation(name, 0, each.prompt, each.turns), each.sampling.max_new_tokens)
-            yield name, len(each.turns), "full context", True, ids is None
+            yield name, len(each.turns), "full context", True, read(each, len(each.turns)) is None
 
 
-def context_window(record: Provenance, policy: Path) -> tuple[Renderer, ContextWindow]:
-    """The token ids of a policy's conversations, and what of them it read in a job."""
+def token_reader(record: Provenance, policy: Path) -> tuple[Renderer, ReadIds]:
+    """The token ids of a policy's conversations, and those that it read in a job before a turn of an episode."""
     from coevolve.chat.chat_template import Renderer
     from coevolve.policies.context import ContextWindow
     from coevolve.policies.loading import load_tokenizer  # imports torch
@@ -202,7 +203,15 @@ def context_window(record: Provenance, policy: Path) -> tuple[Renderer, ContextW
     renderer = Renderer(load_tokenizer(policy))
     (model,) = record.config["models"].values()
     long_prompt = record.config["protocols"][record.protocol]["long_prompt"]
-    return renderer, ContextWindow(renderer, model["context"], long_prompt)
+    window = ContextWindow(renderer, model["context"], long_prompt)
+    single_message = section(record, workers=1).single_message
+
+    def read(episode: Trajectory, turn: int) -> Ids | None:
+        whole = Conversation(_name(episode), 0, episode.prompt, episode.turns[:turn])
+        limit = episode.sampling.max_new_tokens if episode.sampling else len(episode.turns[turn].token_ids)
+        return window.prompt_ids(whole.last_message() if single_message else whole, limit)
+
+    return renderer, read
 
 
 def quirks(record: Provenance) -> Quirks:

@@ -17,7 +17,6 @@ from pydantic import Field
 from coevolve.chat.chat_template import Ids
 from coevolve.errors import UserError
 from coevolve.follow import reexecution
-from coevolve.policies.base import Conversation
 from coevolve.progress import Progress
 from coevolve.records.base import Record, is_none
 from coevolve.records.episodes import Trajectory, Turn
@@ -25,7 +24,7 @@ from coevolve.records.provenance import Provenance
 from coevolve.storage import jsonl, policy_dir, provenance
 
 if TYPE_CHECKING:
-    from coevolve.policies.context import ContextWindow
+    from coevolve.follow.reexecution import ReadIds
 
 
 class Rescoring(Record):
@@ -59,10 +58,10 @@ class Rescoring(Record):
 
 @dataclass(frozen=True)
 class SampledTurn:
-    """A turn of an episode, which the policy sampled in a job with this provenance; `window`: what it read there."""
+    """A turn of an episode, which the policy sampled in a job with this provenance; `read`: what it read there."""
 
     record: Provenance
-    window: ContextWindow
+    read: ReadIds
     episode: Trajectory
     number: int
 
@@ -78,10 +77,7 @@ class SampledTurn:
 
     def token_ids(self) -> tuple[Ids, Ids]:
         """The token ids of the conversation before the turn, as its policy read it, and those that it sampled."""
-        conversation = Conversation("", 0, self.episode.prompt, self.episode.turns[: self.number])
-        tokens = self.turn.token_ids
-        limit = self.episode.sampling.max_new_tokens if self.episode.sampling else len(tokens)
-        return self.window.prompt_ids(conversation, limit) or (), tokens
+        return self.read(self.episode, self.number) or (), self.turn.token_ids
 
 
 def rescore(folders: Sequence[Path], policy: Path, limit: int) -> Rescoring:
@@ -125,8 +121,8 @@ def _turns(folder: Path, policy: Path, sha256: str) -> Iterator[SampledTurn]:
     """The sampled turns of a policy in the folder of a result, in its order."""
     record, episodes = provenance.read(folder / provenance.NAME), jsonl.read(folder / "episodes.jsonl", Trajectory)
     if played := [each for each in episodes if each.policy and each.policy.sha256 == sha256]:
-        _, window = reexecution.context_window(record, policy)
+        _, read = reexecution.token_reader(record, policy)
         for episode in played:
             for number, turn in enumerate(episode.turns):
                 if turn.token_ids:
-                    yield SampledTurn(record, window, episode, number)
+                    yield SampledTurn(record, read, episode, number)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from coevolve.records.episodes import Message, PolicyRef, Sampling, StopReason, Turn
+from coevolve import seeds
+from coevolve.records.episodes import Message, PolicyRef, Sampling, StopReason, Turn, turn_messages
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,11 @@ class Conversation:
     seed: int
     prompt: tuple[Message, ...]
     turns: tuple[Turn, ...]
+
+    def last_message(self) -> "Conversation":
+        """Its last message as a whole prompt, with a seed that depends on the number of turns."""
+        *_, last = (*self.prompt, *turn_messages(self.turns))
+        return Conversation(self.key, seeds.derive(self.seed, "message", len(self.turns)), (last,), ())
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,23 @@
 """`coevolve evaluate-model`: the stages' own numbers for any checkpoint or endpoint, resumed per episode; `compare`."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
+from envs.setups import source
+from envs.webshop import step_templates
 from policies.chatserver import KEY, MODEL, refusing, serving
 from policies.shopper import PLAYER
 from rollout.playing import content
 
+from coevolve.adapters.sessions import prepare_environment
 from coevolve.config.loading import load_suite, merged
-from coevolve.config.yaml_files import Section
+from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.envs.webshop.tasks import goal_lists
+from coevolve.errors import UserError
+from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import EvalRecord
 from coevolve.run.in_process import single_environment
@@ -188,6 +195,66 @@ def test_a_named_protocol_takes_its_settings_and_mixes_with_no_other(here, coevo
     ):
         code, _, err = coevolve(*command, *arguments)
         assert code == 2 and sentence in err and len(err.splitlines()) == 1, err
+
+
+def shop_of_messages(root):
+    """Writes `shop.yaml` and its templates: the small shop under `verl_agent`, a message a step."""
+    raw = read_yaml(root / "configs/envs/webshop-small.yaml").plain() | {"protocol": "verl_agent"}
+    prompt = source(Path(shutil.copy(step_templates.__file__, "templates.py")))
+    prompt |= {"first": "FIRST", "later": "LATER", "history": 2, "longest": 13000}
+    raw["envs"]["webshop"] |= {"protocol": "verl_agent", "observation_length": None, "prompt": prompt}
+    Path("shop.yaml").write_text(json.dumps(raw))
+
+
+def buys(conversation):
+    """An answer that searches for the task's words and buys the first product."""
+    (message,) = conversation.prompt
+    listed = re.findall("^'(.*)',$", message.content, re.MULTILINE)
+    found = "CLICK[Buy Now]" if "click[buy now]" in listed else listed[-1]
+    searched = message.content.splitlines()[1].replace("Shop: ", "search[") + "]"
+    return f"<think>So.</think><action>{found if len(listed) > 2 else searched}</action>"
+
+
+def test_an_endpoint_gets_single_message_a_step_and_the_records_hold_it(here, root, monkeypatch, coevolve):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    shop_of_messages(root)
+    with serving(ScriptedPolicy(buys)) as server:
+        command = ("evaluate-model", server.url, "--name", MODEL, "--env", "shop.yaml", "--context", "100000")
+        _, out, _ = coevolve(*command)
+    (folder,) = (here / "results/evaluate_model").glob("*/evaluation")
+    episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
+    saw = [text for e in episodes for text in (e.prompt[-1].content, *(turn.observation for turn in e.turns[:-1]))]
+    sent = [[(each["role"], each["content"]) for each in body["messages"]] for body in server.bodies]
+    assert sorted(sent) == sorted([("user", text)] for text in saw)
+    assert len({body["seed"] for body in server.bodies}) == len(saw)
+    assert {(e.stop, len(e.turns)) for e in episodes} == {("done", 3)} and "not the prompts" not in out
+    rewards = [episode.reward for episode in episodes]
+    score, success = (f"{100 * sum(each) / len(each):.1f} [" for each in (rewards, [r == 1.0 for r in rewards]))
+    assert max(rewards) > 0 and score in out and success in out
+    assert coevolve("reverify", folder, "--cache", here / "agreed")[0] == 0
+
+
+def test_a_checkpoint_reads_single_message_a_step_and_scores_its_own_tokens(made, root, monkeypatch, coevolve):
+    monkeypatch.chdir(made)
+    shop_of_messages(root)
+    out, command = made / "messages", ("evaluate-model", POLICY, "--env", "shop.yaml")
+    assert coevolve(*command, "--set", "rollout.max_new_tokens=24", "--root", out)[0] == 0
+    (folder,) = out.glob("*/evaluation")
+    status, printed, _ = coevolve("reverify", folder, "--cache", out, "--policy", POLICY, "--turns", "30", "--json")
+    scores = json.loads(printed)["rescored"]
+    assert status == 0 and scores["agree"] == scores["greedy"] == scores["tokens"] > 0
+
+
+def test_what_trains_or_shows_an_example_has_no_messages_a_step(here, root, coevolve):
+    shop_of_messages(root)
+    suite = {"extends": ["small.yaml", str(here / "shop.yaml")], "suite": "messages", "iterations": {"webshop": 1}}
+    for method, override in (("coevolve", ()), ("untrained", ("--set", "prompt.examples=1"))):
+        Path("suite.yaml").write_text(json.dumps(suite | {"methods": [method]}))
+        code, _, err = coevolve("plan", "--suite", "suite.yaml", *override)
+        assert code == 2 and f"`{method}` trains or has examples, but `envs.webshop` shows one message a step" in err
+    with pytest.raises(UserError, match="trainers read conversations"):
+        prepare_environment("shop.yaml")
 
 
 def test_an_environment_needs_no_number_of_iterations(root, tmp_path):

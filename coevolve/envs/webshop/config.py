@@ -2,10 +2,10 @@
 
 from typing import ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from coevolve.config.environments import EnvSection, ScriptedOrFile, TaskSelection
-from coevolve.config.sections import Positive, SourceFile, Strict
+from coevolve.config.sections import Positive, SourceFile, Strict, is_none
 
 #: Protocols whose prompts are not the kit's conversations.
 OTHER_PROMPTS = ("verl_agent", "webshop")
@@ -55,12 +55,24 @@ class WebShopExperts(ScriptedOrFile):
     format: Literal["scripted", "eto"]
 
 
+class StepPrompt(SourceFile):
+    """A user message a step instead of the conversation; the file's Python constants `first` and `later` are templates.
+
+    `later` takes the last `history` observations and actions. A message of more than `longest` characters goes without.
+    """
+
+    first: str
+    later: str
+    history: Positive
+    longest: Positive
+
+
 class WebShopConfig(EnvSection):
     """WebShop, the kit's own implementation: text mode, upstream's goals and rewards.
 
     `goals`: the human ones, or synthetic ones. Prices of products sold in a range, and price limits, are drawn from
     `seed` once, unless the protocol redraws them in each job. `tagger` finds the nouns of titles for the reward.
-    Pages are cut to `observation_length` characters (None: whole, as upstream).
+    Pages are cut to `observation_length` characters (None: whole, as upstream). `prompt` None: the kit's conversation.
     """
 
     licence: ClassVar[str] = (
@@ -77,6 +89,7 @@ class WebShopConfig(EnvSection):
     tagger: Literal["spacy", "approximate"]
     observation_length: Positive | None
     step_limit: Positive
+    prompt: StepPrompt | None = Field(default=None, exclude_if=is_none)
 
     @property
     def prepared(self) -> bool:
@@ -86,10 +99,21 @@ class WebShopConfig(EnvSection):
     @property
     def note(self) -> str:
         """That the shop is an invented one, its tagger an approximate one, or a protocol's prompt another one."""
+        other_prompt = self.protocol in OTHER_PROMPTS and not self.prompt
         remarks = ["an invented catalogue"] if self.catalogue.generated else []
-        remarks += [f"not the prompts of protocol `{self.protocol}`"] if self.protocol in OTHER_PROMPTS else []
+        remarks += [f"not the prompts of protocol `{self.protocol}`"] if other_prompt else []
         remarks += [] if self.tagger == "spacy" else [f"noun tagger `{self.tagger}`, not upstream's"]
         return f"WebShop: {', '.join(remarks)}; non-comparable." if remarks else ""
+
+    @property
+    def single_message(self) -> bool:
+        """Each observation is a whole prompt if `prompt` has templates."""
+        return self.prompt is not None
+
+    @property
+    def play_files(self) -> dict[str, str]:
+        """The file of the templates."""
+        return {"templates": self.prompt.path} if self.prompt else {}
 
     @property
     def data_files(self) -> dict[str, str]:

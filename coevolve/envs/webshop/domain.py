@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.sections import SourceFile
-from coevolve.envs.base import Setup
+from coevolve.envs.base import Env, Setup
 from coevolve.envs.experts import Experts, match_experts, play_expert, read_eto
 from coevolve.envs.task_split import TaskSplit
 from coevolve.envs.webshop import prepared_shop, tasks
 from coevolve.envs.webshop.prepared_shop import PreparedShop
 from coevolve.envs.webshop.scripted_expert import scripted_expert
+from coevolve.envs.webshop.step_prompts import StepPromptEnv, read_templates
 from coevolve.envs.webshop.task_env import WebShopTaskEnv, observation_text, parse_action
 from coevolve.records.episodes import Task, Trajectory
 from coevolve.storage import files
@@ -42,17 +43,24 @@ def experts(setup: Setup, wanted: Sequence[Task]) -> Experts:
     if source.file is not None:
         published = _published_trajectories(source.file, f"{setup.key}.experts.file")
         return match_experts(published, wanted, source.min_reward)
-    with pool(setup, 1) as (env,):
-        played = [play_expert(env, task, scripted_expert, INSTRUCTION, setup.protocol) for task in wanted]
+    (env,) = _shops(setup, 1)
+    played = [play_expert(env, task, scripted_expert, INSTRUCTION, setup.protocol) for task in wanted]
     return match_experts(played, wanted, source.min_reward)
 
 
 @contextlib.contextmanager
-def pool(setup: Setup, n: int) -> Iterator[list[WebShopTaskEnv]]:
-    """`n` environments in one shop, for up to `n` threads; its prices are drawn from `setup.chance` or frozen."""
+def pool(setup: Setup, n: int) -> Iterator[Sequence[Env]]:
+    """`n` environments in one shop, for up to `n` threads; with `prompt`, they show a message a step."""
+    shops, prompt = _shops(setup, n), setup.config.prompt
+    templates = read_templates(prompt, f"{setup.key}.prompt") if prompt else None
+    yield [StepPromptEnv(shop, prompt, templates) for shop in shops] if templates else shops
+
+
+def _shops(setup: Setup, n: int) -> list[WebShopTaskEnv]:
+    """`n` environments in one shop, whose prices are drawn from `setup.chance` or frozen."""
     seed = setup.chance if setup.quirks.webshop_draws == "each_job" else None
     shop = PreparedShop.open(prepared_shop.prepared_folder(setup), setup.config, seed)
-    yield [WebShopTaskEnv(shop, setup.config, setup.quirks) for _ in range(n)]
+    return [WebShopTaskEnv(shop, setup.config, setup.quirks) for _ in range(n)]
 
 
 def _published_trajectories(file: SourceFile, key: str) -> Iterator[Trajectory]:

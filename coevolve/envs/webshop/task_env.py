@@ -40,6 +40,13 @@ class WebShopTaskEnv:
         self._open = False  # the task has an instruction and no goal
         self._last = StepResult(observation=OVER, reward=0.0, score=0.0, done=True)
 
+    @property
+    def session(self) -> ShopSession:
+        """The running episode."""
+        if self._session is None:
+            raise EnvError("no episode is running; call start")
+        return self._session
+
     def parse(self, text: str) -> str | None:
         """The text after `Action: `, None without that label."""
         return parse_action(stated(text, self._action_label))
@@ -63,9 +70,7 @@ class WebShopTaskEnv:
         elif action is None:
             self._last = StepResult(observation_text(FORMAT_ERROR), reward=0.0, score=0.0, done=False)
         else:
-            if self._session is None:
-                raise EnvError("no episode is running; call start")
-            outcome = self._session.step(action)
+            outcome = self.session.step(action)
             # The page after a purchase shows its score.
             page = OVER if self._open and outcome.done else self._cut(outcome.page.text)
             earned = 0.0 if self._open else outcome.reward

@@ -108,6 +108,7 @@ def play_with(
             prompt=prompt_builder(job),
             prefixes=prefixes(envs[0]),
             ended=ended,
+            single_message=job.env.single_message,
         )
 
 

@@ -14,6 +14,11 @@ def few_shot_example(job: Job, name: str) -> tuple[Message, ...]:
 
 
 def prompt_builder(job: Job) -> Callable[[str], tuple[Message, ...]]:
-    """Builds a task's prompt: the experts' instruction, the few-shot example if the job has one, the task."""
+    """Builds a task's prompt: the experts' instruction, the few-shot example if the job has one, the task.
+
+    Where the policy sees one message, it is the task's.
+    """
+    if job.env.single_message:
+        return prompt_messages
     instruction = job.file("instruction").read_text(encoding="utf-8")
     return functools.partial(prompt_messages, instruction=instruction, example=few_shot_example(job, "example"))
