@@ -53,7 +53,7 @@ def cell(table, row, column):
 def test_markdown_of_a_small_table(measure, sft, report):
     """Methods and splits that the paper lacks come last; numbers of tasks and seeds that differ are named."""
     others = [measure("eto", "sciworld", "seen", {"a": [0.25]}), measure("odd", "alfworld", "dev", {"c": [1.0]})]
-    text = markdown(cells_of([others[1], sft, others[0]], report).reward_table())
+    text = markdown(cells_of([sft, *others], report).reward_table())
     assert re.sub(" +", " ", re.sub("-+", "-", text)) == (
         "Average reward x 100 with its 95 % interval over tasks and, where there are several, trainings. In brackets "
         "the paper's cell (a paper). Suite micro, model tiny, protocol fixed. "

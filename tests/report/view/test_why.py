@@ -106,13 +106,14 @@ def test_a_cell_that_was_not_run_says_so(here, paper):
         ("data/webshop/explore.jsonl", r"explore.jsonl is not what .* was made from"),
     ],
 )
-def test_a_changed_file_is_one_sentence(here, paper, file, sentence):
+def test_a_changed_or_lost_file_is_one_sentence(here, paper, file, sentence):
     path = Path(HOME, file)
     path.write_bytes(path.read_bytes() + b"\n")
     (broken,) = ask("coevolve webshop", paper).broken
     assert re.search(sentence, broken) and broken.startswith(str(path))
-    path.unlink()
-    assert any(f"{file} is missing" in each for each in ask("coevolve webshop", paper).broken)
+    if not file.startswith("paper"):  # where cells are looked up
+        path.unlink()
+        assert any(f"{file} is missing" in each for each in ask("coevolve webshop", paper).broken)
 
 
 def test_ids_are_followed_as_well_as_files(here, paper):
