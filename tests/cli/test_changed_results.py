@@ -36,6 +36,8 @@ def lose_a_line(file: str) -> None:
         (EPISODES, ("compare", f"{ITERATION}/eval")),
         (RECORDS, ("verify", *SUITE)),
         (RECORDS, ("regime", *SUITE)),
+        ("results/glance/tiny/webshop/base/seed0/rollout/target/episodes.jsonl", ("regime", *SUITE)),
+        (f"{ITERATION}/pairs/target/summary.json", ("regime", *SUITE)),
         (EPISODES, ("view", *SUITE)),
         (PAIRS, ("view", *SUITE)),
         ("results/glance/paper/table1/table1.md", ("view", *SUITE)),

@@ -29,11 +29,8 @@ def test_the_help_lists_every_command_once_and_no_stage(coevolve):
     status, text, _ = coevolve("--help")
     assert status == 0
     assert coevolve()[1] == text
-    first, also = text.split("also:")
-    for command in cli.FIRST:
-        assert first.count(f"\n  {command} ") == 1
-    for command in cli.COMMANDS.keys() - {*cli.FIRST}:
-        assert also.count(f"\n  {command} ") == 1
+    for part, commands in zip(text.split("also:"), (cli.FIRST, cli.COMMANDS.keys() - {*cli.FIRST}), strict=True):
+        assert {command: part.count(f"\n  {command} ") for command in commands} == dict.fromkeys(commands, 1)
     assert len(cli.FIRST) <= 7
     assert not [stage for stage in STAGES.keys() - cli.COMMANDS.keys() if f"\n  {stage} " in text]
 
@@ -131,20 +128,17 @@ def test_an_ablation_is_planned_as_snakemake_runs_it(coevolve):
 
 def test_targets_are_grouped(coevolve):
     """Each name is in the list, or is that of a method behind an environment's."""
-    every, lines = (
-        list(targets.targets(Plan(load_suite("smoke")))),
-        coevolve("targets", "--suite", "smoke")[1].splitlines(),
-    )
+    every = list(targets.targets(Plan(load_suite("smoke"))))
+    lines = coevolve("targets", "--suite", "smoke")[1].splitlines()
     heads = [line for line in lines if not line.startswith(" ")]
-    assert heads[:4] == [
-        f"{each}:" for each in (targets.TABLES, targets.ABLATIONS, targets.ENVIRONMENTS, targets.METHODS)
-    ]
+    groups = (targets.TABLES, targets.ABLATIONS, targets.ENVIRONMENTS, targets.METHODS)
+    assert heads[:4] == [f"{each}:" for each in groups]
     listed = {line.split()[0] for line in lines if line.startswith(" ")}
-    assert {each.name for each in every if each.group != targets.ALONE} <= listed
-    alone = {
-        f"{env}_{name.removeprefix('method_')}" for name in listed for env in ("webshop", "sciworld", "intercode_sql")
-    }
-    assert {each.name for each in every if each.group == targets.ALONE} <= alone and len(lines) < 110
+    methods = {name.removeprefix("method_") for name in listed}
+    alone = {f"{env}_{name}" for name in methods for env in ("webshop", "sciworld", "intercode_sql")}
+    for each in every:
+        assert each.name in (alone if each.group == targets.ALONE else listed)
+    assert len(lines) < 110
 
 
 def test_a_plan_says_what_a_full_disk_lacks(tmp_path):

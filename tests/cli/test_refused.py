@@ -41,7 +41,7 @@ SHAPE = "models.tiny.tiny"
 ARGUMENTS = {
     "override of deep YAML": ((*SMOKE, f"dpo.beta={DEEP}"), "not YAML"),
     "override of another kind": ((*SMOKE, "envs=7"), "key `envs`"),
-    "override with a wrong tag": ((*SMOKE, "dpo.beta=!!bool x"), "not YAML"),
+    "override with a wrong tag": ((*SMOKE, "dpo.beta=!!bool x"), "override `dpo.beta=!!bool x`: the value is not YAML"),
     "override with a long number": ((*SMOKE, "dpo.beta=" + "9" * 5000), "not YAML"),
     "override inside a value": ((*SMOKE, "suite.x=1"), "`suite` holds a value"),
     "override of no key": ((*SMOKE, "=1"), "key"),
@@ -52,6 +52,7 @@ ARGUMENTS = {
     "an endless context": ((*SMOKE, "models.tiny.context=9000000000"), "`models.tiny.context`: input should be"),
     "heads that do not divide": ((*SMOKE, f"{SHAPE}.heads=7"), "is not a multiple of `heads`"),
     "an odd head": ((*SMOKE, f"{SHAPE}.hidden_size=6", "--set", f"{SHAPE}.heads=2"), "even"),
+    "suite that is missing": (("config", "--suite", "no.yaml"), "no such file; give a name or a path"),
     "suite that is a folder": (("config", "--suite", "configs/models"), "configs/models"),
     "suite with a null byte": (("config", "--suite", "a\0b.yaml"), "null byte"),
     "suite of a long name": (("config", "--suite", "x" * 300), "File name too long"),
@@ -152,6 +153,10 @@ SUITES = {
     "extends itself": ("extends: suite.yaml\n", "leads back to the file itself"),
     "extends a null byte": ('extends: "a\\0b"\n', "extends"),
     "a list": ("- 1\n", "holds a mapping of keys"),
+    "a key twice": (
+        "dpo: {beta: 0.1}\nseeds: [0]\ndpo: {nll: mean}\n",
+        "not readable as YAML (key `dpo` occurs twice in",
+    ),
     "nothing": ("", "holds a mapping of keys"),
     "deep": (f"a: {DEEP}\n", "not readable as YAML"),
     "deep mappings": ("".join(f"{' ' * depth}a:\n" for depth in range(900)), "suite.yaml"),
@@ -193,23 +198,6 @@ def test_a_result_file_with_a_huge_number(refused, tmp_path, key, value):
     numbers = ", ".join(f'"{name}": {number}' for name, number in split.items())
     (tmp_path / "file").write_text(f'{{"label": "x", "settings": {{}}, "splits": {{"test": {{{numbers}}}}}}}')
     assert f"key `splits.test.{key}`: input should be less than or equal to" in refused("compare", "FILE", "FILE")
-
-
-MACHINES = {
-    "a list of stages": ("stages: [1]", "stages"),
-    "a stage of a number": ("stages: {default: 7}", "stages"),
-    "text for a number": ("costs: {flops: many}", "costs.flops"),
-    "not a number": ("costs: {flops: .nan}", "costs.flops"),
-    "shards below one": ("shards: {rollout: 0}", "shards.rollout"),
-}
-
-
-@pytest.mark.parametrize("case", MACHINES)
-def test_machine_files(refused, root, tmp_path, case):
-    content, words = MACHINES[case]
-    path = tmp_path / "machine.yaml"
-    path.write_text(f"extends: {root}/configs/machines/cpu.yaml\n{content}\n")
-    assert words in refused("plan", "--suite", "smoke", "--machine", str(path))
 
 
 JSON = {

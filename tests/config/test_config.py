@@ -16,6 +16,11 @@ from coevolve.config.restriction import as_dict, restrict
 from coevolve.config.sections import Strict
 from coevolve.errors import UserError
 
+FAILURE = "recipes.coevolve.agents.failure.settings"
+OF_FAILURE = "agents: {failure: {settings: {dpo: {objective: {name: simpo, margin: 0.3}}}}}"
+MINE = "label: Mine, source: here, iterations: null"
+TARGET = "`agents.target` is required, with `base` `target` or `untrained`"
+
 
 @pytest.mark.parametrize(
     ("override", "sentence"),
@@ -27,7 +32,15 @@ from coevolve.errors import UserError
         ("sft.epochs=-1", "key `sft.epochs`: input should be greater than 0"),
         ("methods=[etoo]", "`etoo` is not a recipe; did you mean `eto`"),
         ("regime.headroom=sft_al", "regime.headroom: `sft_al` is not a recipe; did you mean `sft_all`?"),
+        ("dpo.objective={name: dmpo}", "objective `dmpo` needs `discount` beside `name`; `discount` is missing"),
+        ("dpo.objective={name: dpo, margin: 0.1}", "takes nothing beside `name`; remove `margin`"),
+        ("dpo.objective={name: kto, desirable: 1.0}", "`undesirable` is missing"),
+        ("dpo.objective={name: orpo}", "key `dpo.objective.name`: input should be "),
         ("dpo.beta=[]", "key `dpo.beta`"),
+        ("dpo.beta=high", "key `dpo.beta"),
+        ("grpo.group=3", "multiple of `group`"),
+        ("looks=[4, 4]", "looks: numbers of seeds, each larger than the one before"),
+        ("models.tiny.chat_template=x", "for models of `hub`, `gguf` or `path` alone"),
         ("protocol=fast", "key `protocol`"),
         ("models.a/b={label: A}", "key `models.a/b`: it is part of a path; name it with letters, digits,"),
         ("envs.webshop.tasks.listed=eto", "unknown key `envs.webshop.tasks.listed`; did you mean `lists`"),
@@ -72,6 +85,18 @@ from coevolve.errors import UserError
         ("recipes.base={extends: coevolve}", "`base` is the folder of shared results"),
         ("recipes.my-method={extends: coevolve}", "recipes.my-method"),
         ("recipes.k_9={extends: k_2, shares: coevolve}", "recipes.k_9.settings: all iterations are those of `coevolve"),
+        (
+            f"recipes.more={{extends: coevolve, shares: coevolve, {OF_FAILURE}}}",
+            "recipes.more.settings: all iterations are",
+        ),
+        (f"{FAILURE}.dpo={{objective: {{name: simpo}}}}", f"{FAILURE}.dpo: "),
+        (f"{FAILURE}.dpo={{nl: sum}}", "unknown key `nl`; did you mean `nll`"),
+        (f"{FAILURE}.evaluation={{samples: 3}}", f"{FAILURE}.evaluation"),
+        # A method has a target that is evaluated: the failure agent's base policy is evaluated by no stage.
+        *(
+            (f"recipes.mine={{{MINE}, agents: {agents}}}", TARGET)
+            for agents in ("{target: {base: failure, explores: true}}", "{}")
+        ),
         ("suite=../x", "key `suite`"),
         ("recipes.many.extends=coevolv", "key `recipes.many.extends`: `coevolv` is not a recipe; did you mean `coevol"),
         ("ablations.positive_agent.methods=[etoo]", "ablations.positive_agent.methods: `etoo` is not a recipe"),
@@ -96,20 +121,6 @@ def test_a_methods_settings_keep_the_keys_that_digests_leave_out(root):
     row = for_method(suite, "agent_data_random").task_evolution
     assert row == suite.task_evolution.model_copy(update={"exploration": "random"})
     assert row.endpoint.concurrency == 4
-
-
-def test_a_missing_or_broken_file_is_named(tmp_path):
-    with pytest.raises(UserError, match="no such file; give a name or a path"):
-        load_suite(tmp_path / "none.yaml")
-    (tmp_path / "bad.yaml").write_text("a: [1,")
-    with pytest.raises(UserError, match=r"bad\.yaml: not readable as YAML"):
-        load_suite(tmp_path / "bad.yaml")
-    (tmp_path / "twice.yaml").write_text("dpo: {beta: 0.1}\nseeds: [0]\ndpo: {nll: mean}\n")
-    with pytest.raises(UserError, match=r"twice\.yaml: not readable as YAML \(key `dpo` occurs twice in .*line 3, col"):
-        load_suite(tmp_path / "twice.yaml")
-    (tmp_path / "circle.yaml").write_text("extends: circle.yaml")
-    with pytest.raises(UserError, match="leads back to the file itself"):
-        load_suite(tmp_path / "circle.yaml")
 
 
 def test_a_restricted_suite_refuses_undeclared_sections(root):
@@ -155,14 +166,6 @@ def test_snakemakes_config_sets_texts_numbers_lists_nulls_and_empty_sections(roo
     assert (suite.dpo.beta, suite.dpo.learning_rate) == ([0.1, 0.3], [1e-5])
     assert suite.rollout.temperature is None and suite.pairing.hard_negative is None
     assert suite.recipes["eto"].agents["target"].trains_on == {}
-
-
-def test_one_number_is_every_iterations(root):
-    assert load_suite("smoke", ["dpo.learning_rate=1e-5"]).dpo.learning_rate == [1e-5]
-    one, listed = (load_suite("smoke", [f"dpo.beta={beta}"]) for beta in ("0.2", "[0.2]"))
-    assert one.dpo.beta == [0.2] and one == listed
-    with pytest.raises(UserError, match=r"dpo\.beta"):
-        load_suite("smoke", ["dpo.beta=high"])
 
 
 #: Reads that a type checker does not see: what stands there for which section, and where.
@@ -229,13 +232,6 @@ def below(kind):
 
 def related(kind, other):
     return issubclass(kind, other) or issubclass(other, kind)
-
-
-@pytest.mark.parametrize("agents", ["{target: {base: failure, explores: true}}", "{}"])
-def test_a_method_has_a_target_that_is_evaluated(agents):
-    """Its base policy is that of the target: the failure agent's is evaluated by no stage."""
-    with pytest.raises(UserError, match=r"`agents.target` is required, with `base` `target` or `untrained`"):
-        load_suite("smoke", [f"recipes.mine={{label: Mine, source: here, iterations: null, agents: {agents}}}"])
 
 
 @pytest.mark.parametrize("name", ["2024_01", "2024", "1e5", "True"])

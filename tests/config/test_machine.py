@@ -1,3 +1,4 @@
+import math
 import re
 from collections import Counter
 
@@ -71,6 +72,7 @@ def stages(default=DEFAULT, **others):
         ({"gpus": 4}, "unknown key `gpus`; did you mean `gpu`"),
         (stages(DEFAULT | {"gpus": 9}), "9 GPUs of a node that has 8"),
         ({"stages": {"train": {"cpus": 1}}}, "`default` is missing"),
+        ({"stages": [1]}, "each holds keys"),
         (stages(sft={"gpus": 8, "processes": 12, "nodes": 5}), "`sft` has 12 processes, not a multiple of 5 nodes"),
         (stages(sft={"gpus": 4, "processes": 8}), "stages: `sft` has 8 processes for 4 GPUs"),
         (stages(reference={"gpus": 8, "processes": 8}), "`reference` runs in one process; remove the key"),
@@ -81,6 +83,9 @@ def stages(default=DEFAULT, **others):
         (stages(3), "each holds keys"),
         (stages(shrd={}), "key `stages.shrd`: no such stage; did you mean `shard`"),
         ({"costs": {"flops": -1}}, "key `costs.flops`"),
+        ({"costs": {"flops": "many"}}, "key `costs.flops`"),
+        ({"costs": {"flops": math.nan}}, "key `costs.flops`"),
+        ({"shards": {"rollout": 0}}, "shards.rollout"),
     ],
 )
 def test_a_bad_machine_is_one_sentence(root, tmp_path, change, sentence):

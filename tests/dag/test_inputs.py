@@ -95,23 +95,33 @@ def test_a_job_reads_these_files(plan, job):
         ("coevolve", "target", "experts_target_failure", policy("coevolve/seed3/iter1")),
         ("coevolve", "failure", "target_failure", policy("coevolve/seed3/iter1", "failure")),
         ("eto", "target", "experts_target", policy("eto/seed3/iter1")),
-        ("ipr", "target", "pairs", policy("base/seed3")),
     ],
 )
-def test_the_reference_policy_is_the_start_of_the_iteration_and_iprs_is_the_base(plan, method, agent, of, expected):
+def test_the_reference_policy_is_the_start_of_the_iteration(plan, method, agent, of, expected):
     place = {"model": "tiny", "env": "webshop", "branch": f"{method}/seed3/iter2", "agent": agent, "of": of}
     assert plan.inputs("reference", place)["policy"] == expected
 
 
-def test_a_compute_matched_control_counts_the_pairs_of_both_agents(plan, root):
-    """The failure agent of the last iteration is not trained, so its pairs do not count."""
-    place = {"model": "tiny", "env": "webshop", "agent": "target"}
-    inputs = {
-        iteration: plan.inputs("train", place | {"branch": f"eto_matched/seed3/iter{iteration}"})["steps_like"]
-        for iteration in (2, 3)
-    }
-    both = [f"{TINY}/coevolve/seed3/iter2/pairs/{agent}/pairs.jsonl" for agent in ("target", "failure")]
-    assert inputs == {2: both, 3: [f"{TINY}/coevolve/seed3/iter3/pairs/target/pairs.jsonl"]}
+def test_a_compute_matched_control_counts_the_pairs_of_both_agents():
+    """The failure agent of the last iteration is not trained, unless it is trained first, so its pairs do not count."""
+
+    def counted(iteration, *overrides):
+        plan = Plan(load_suite("smoke_methods", ["seeds=[3]", "iterations.webshop=3", *overrides]))
+        branch = {"branch": f"eto_matched/seed3/iter{iteration}", "agent": "target"}
+        return plan.inputs("train", {"model": "tiny", "env": "webshop", **branch})["steps_like"]
+
+    def pairs(branch, *agents):
+        return [f"{TINY}/{branch}/pairs/{agent}/pairs.jsonl" for agent in agents]
+
+    assert counted(2) == pairs("coevolve/seed3/iter2", "target", "failure")
+    assert counted(3) == pairs("coevolve/seed3/iter3", "target")
+    first = counted(3, "recipes.eto_matched.steps_like=failure_agent_first")
+    assert first == pairs("failure_agent_first/seed3/iter3", "target", "failure")
+    for key, value in (("epochs", 3.0), ("batch_size", 16)):  # steps would be counted otherwise
+        with pytest.raises(
+            UserError, match=rf"dpo\.{key}: .* the steps of `coevolve`, which has {value}; set it to {value}"
+        ):
+            counted(1, f"recipes.eto_matched.settings.dpo.{key}={2 * value}")
 
 
 def test_the_files_of_a_given_checkpoint_are_inputs(tmp_path):
@@ -135,24 +145,6 @@ def test_the_files_that_a_machine_extends_are_inputs(root, monkeypatch):
         assert inputs["machine"] == f"{folder}/cpu_pretrained.yaml"
         assert inputs["machine_parents"] == [f"{folder}/cpu.yaml"]
         assert set(plan.input_names(stage, {})) >= inputs.keys()
-
-
-def test_a_control_counts_the_last_training_of_a_failure_agent_that_is_trained_first():
-    suite = load_suite("smoke_methods", ["iterations.webshop=3", "recipes.eto_matched.steps_like=failure_agent_first"])
-    place = {"model": "tiny", "env": "webshop", "agent": "target", "branch": "eto_matched/seed0/iter3"}
-    matched = Plan(suite).inputs("train", place)["steps_like"]
-    other = f"{TINY}/failure_agent_first/seed0/iter3/pairs"
-    assert matched == [f"{other}/{agent}/pairs.jsonl" for agent in ("target", "failure")]
-
-
-@pytest.mark.parametrize(("key", "value"), [("epochs", 3.0), ("batch_size", 16)])
-def test_a_control_whose_steps_would_be_counted_otherwise_is_refused(key, value):
-    suite = load_suite("smoke_methods", [f"recipes.eto_matched.settings.dpo.{key}={2 * value}"])
-    place = {"model": "tiny", "env": "webshop", "agent": "target", "branch": "eto_matched/seed0/iter1"}
-    with pytest.raises(
-        UserError, match=rf"dpo\.{key}: .* the steps of `coevolve`, which has {value}; set it to {value}"
-    ):
-        Plan(suite).inputs("train", place)
 
 
 def test_a_method_can_score_one_source_alone():

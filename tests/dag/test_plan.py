@@ -10,7 +10,6 @@ from coevolve.dag.branch import Branch
 from coevolve.dag.layout import MIRROR
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
-from coevolve.dag.stage import files_by_name
 
 LARGER = ["iterations.sciworld=3", "iterations.intercode_sql=3", "iterations.webshop=3", "seeds=[0,1]"]
 ENVS = 3
@@ -80,6 +79,9 @@ def test_stages_read_only_sections_that_exist_and_every_section_is_read(plan):
 PRODUCTS = {name for name, stage in STAGES.items() if stage.product}
 
 
+READ_A_MODEL = {"untrained", "pretrain", "sft", "reference", "train", "rollout", "evaluate"}
+
+
 @pytest.mark.parametrize(
     ("override", "stages"),
     [
@@ -87,6 +89,11 @@ PRODUCTS = {name for name, stage in STAGES.items() if stage.product}
         ("sampler.dtype=bfloat16", {"rollout", "evaluate"}),
         ("sampler.dtype=null", set()),
         ("models.tiny.training_dtype=null", set()),
+        ("models.tiny.training_dtype=bfloat16", READ_A_MODEL | {"..."}),
+        ("models.tiny.label=Other", {"..."}),
+        ("recipes.coevolve.label=Other", {"..."}),
+        ("envs.sciworld.label=Other", {"..."}),
+        ("iterations.sciworld=4", {"..."}),  # one more iteration
         ("pairing.drop_conflicts=true", {"pairs"}),
         ("pairing.drop_conflicts=false", set()),
         ("recipes.coevolve.failure_agent_first=false", set()),
@@ -95,20 +102,8 @@ PRODUCTS = {name for name, stage in STAGES.items() if stage.product}
     ],
 )
 def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(plan, override, stages):
-    assert changed(plan, override) == stages
-
-
-@pytest.mark.parametrize(
-    "override",
-    ["iterations.sciworld=4", "envs.sciworld.label=Other", "recipes.coevolve.label=Other", "models.tiny.label=Other"],
-)
-def test_one_more_iteration_or_another_label_reruns_nothing_but_products(plan, override):
-    assert set() < changed(plan, override) <= PRODUCTS
-
-
-def test_the_type_of_training_is_part_of_every_digest_that_reads_a_model(plan):
-    readers = {"untrained", "pretrain", "sft", "reference", "train", "rollout", "evaluate"}
-    assert changed(plan, "models.tiny.training_dtype=bfloat16") - PRODUCTS == readers
+    """Three dots stand for products."""
+    assert {"..." if stage in PRODUCTS else stage for stage in changed(plan, override)} == stages
 
 
 def test_the_type_of_final_weights_is_part_of_the_digest_of_what_writes_them(plan):
@@ -186,14 +181,6 @@ def test_what_an_endpoint_says_does_not_depend_on_the_sampler(root):
         return [plan.fingerprint(*job) for job in played]
 
     assert fingerprints() and fingerprints() == fingerprints("sampler.engine=vllm")
-
-
-@pytest.mark.parametrize(("suite", "seeds"), [("paper", 25), ("base_models", 20)])
-def test_the_command_of_a_job_is_short_however_many_files_it_reads(root, suite, seeds):
-    """Linux limits the command that Snakemake gives to bash to 128 KiB."""
-    large = Plan(load_suite(suite, [f"seeds={list(range(seeds))}"]))
-    assert len(files_by_name(large.inputs("costs", {}))["provenance"]) > 1000
-    assert max(len(large.arguments(stage, {})) for stage in ("costs", "failures", "page", "verdicts")) < 200
 
 
 def test_the_arguments_of_a_job_change_with_the_names_of_its_inputs(root):

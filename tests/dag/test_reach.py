@@ -68,6 +68,7 @@ def with_a_line(repo, name):
     return name, f"\n{last}\n", f"\n{last}\n\nANOTHER = 1\n"
 
 
+#: Files with another line of code, and the stages that run it.
 CODE = {
     "coevolve/train/losses.py": {"train"},
     "coevolve/train/likelihood.py": {"train", "pretrain", "sft", "rft_train"},
@@ -82,11 +83,47 @@ CODE = {
     "coevolve/config/derived/training.py": {"train", "failures", "page"},
     "coevolve/config/derived/sizes.py": {"costs", "failures", "page", "verdicts"},
 }
+STEPS = "    failure_steps: Positive\n"
+#: Other edits (file, text and replacement), and the stages that they reach.
+EDITS = {
+    "a new objective": (
+        {"train"},
+        ("coevolve/config/names.py", '"ipo", "kto"]', '"ipo", "kto", "hinge"]'),
+        ("coevolve/config/sections.py", '"simpo": ("margin",),', '"simpo": ("margin",), "hinge": ("margin",),'),
+        ("coevolve/train/losses.py", '    "kto": kto,\n', '    "kto": kto,\n    "hinge": simpo,\n'),
+    ),
+    "a new pair kind": (
+        {"pairs", "steps"},
+        ("coevolve/config/names.py", "    EXPERT_STEP =", '    TWO_TARGETS = "target_target"\n    EXPERT_STEP ='),
+        ("coevolve/methods/pairing.py", "\ndef within_agents", "\nMORE = 1\n\n\ndef within_agents"),
+    ),
+    "another threshold of the regime": (
+        {"regime"}, ("coevolve/config/sections.py", STEPS, f"{STEPS}    looks: Positive = 1\n"),
+    ),
+    "a default that no suite overrides": (
+        {"pairs", "steps"},
+        (
+            "coevolve/config/sections.py",
+            "drop_conflicts: bool = Field(default=False, exclude_if=operator.not_)", "drop_conflicts: bool = True",
+        ),
+    ),
+    "validators, messages and what a suite overrides": (
+        set(),
+        ("coevolve/config/sections.py", "if self.batch_size % min(", "if 1 and self.batch_size % min("),
+        ("coevolve/config/yaml_files.py", "a config file holds a mapping", "a file of settings holds a mapping"),
+        ("coevolve/config/validation.py", "is missing; add it.", "is missing; give it."),
+        ("coevolve/config/baselines.py", "    samples: Positive = 1\n", "    samples: Positive = 2\n"),
+        ("coevolve/cli/planning.py", "estimated, not measured", "estimated"),
+        ("coevolve/follow/status.py", "()} jobs are done", "()} jobs have ended"),
+        ("coevolve/dag/rules/train.py", "All epochs over the pairs,", "The epochs over the pairs,"),
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("file", CODE)
-def test_an_edit_of_code_reaches_the_stages_that_run_it(repo, before, file):
-    assert stages(changed(repo, before, with_a_line(repo, file))) == CODE[file]
+@pytest.mark.parametrize("edit", [*CODE, *EDITS])
+def test_an_edit_reaches_the_stages_that_it_touches(repo, before, edit):
+    expected, *edits = EDITS[edit] if edit in EDITS else (CODE[edit], with_a_line(repo, edit))
+    assert stages(changed(repo, before, *edits)) == expected
 
 
 @pytest.mark.parametrize(
@@ -100,53 +137,9 @@ def test_reports_reach_products_and_the_second_paper_its_own_stages(repo, before
     assert ("signals" in reached) == file.startswith("methods")
 
 
-def test_a_new_objective_reaches_preference_trainings_alone(repo, before):
-    jobs = changed(
-        repo, before,
-        ("coevolve/config/names.py", '"ipo", "kto"]', '"ipo", "kto", "hinge"]'),
-        ("coevolve/config/sections.py", '"simpo": ("margin",),', '"simpo": ("margin",), "hinge": ("margin",),'),
-        ("coevolve/train/losses.py", '    "kto": kto,\n', '    "kto": kto,\n    "hinge": simpo,\n'),
-    )  # fmt: skip
-    assert stages(jobs) == {"train"}
-
-
 def test_declared_looks_reach_products_alone(repo, before):
     jobs = changed(repo, before, ("configs/suites/smoke.yaml", "\nsuite: smoke\n", "\nsuite: smoke\nlooks: [1, 2]\n"))
     assert {"differences", "summary", "verdicts"} <= stages(jobs) <= PRODUCTS
-
-
-def test_a_new_pair_kind_reaches_pairings_alone(repo, before):
-    jobs = changed(
-        repo, before,
-        ("coevolve/config/names.py", "    EXPERT_STEP =", '    TWO_TARGETS = "target_target"\n    EXPERT_STEP ='),
-        ("coevolve/methods/pairing.py", "\ndef within_agents", "\nMORE = 1\n\n\ndef within_agents"),
-    )  # fmt: skip
-    assert stages(jobs) == {"pairs", "steps"}
-
-
-def test_another_threshold_of_the_regime_reaches_its_product_alone(repo, before):
-    field = "    failure_steps: Positive\n"
-    jobs = changed(repo, before, ("coevolve/config/sections.py", field, f"{field}    looks: Positive = 1\n"))
-    assert stages(jobs) == {"regime"}
-
-
-def test_validators_messages_and_what_a_suite_overrides_reach_nothing(repo, before):
-    edits = [
-        ("coevolve/config/sections.py", "if self.batch_size % min(", "if 1 and self.batch_size % min("),
-        ("coevolve/config/yaml_files.py", "a config file holds a mapping", "a file of settings holds a mapping"),
-        ("coevolve/config/validation.py", "is missing; add it.", "is missing; give it."),
-        ("coevolve/config/baselines.py", "    samples: Positive = 1\n", "    samples: Positive = 2\n"),
-        ("coevolve/cli/planning.py", "estimated, not measured", "estimated"),
-        ("coevolve/follow/status.py", "()} jobs are done", "()} jobs have ended"),
-        ("coevolve/dag/rules/train.py", "All epochs over the pairs,", "The epochs over the pairs,"),
-    ]
-    assert changed(repo, before, *edits) == []
-
-
-def test_a_default_that_no_suite_overrides_reaches_its_readers(repo, before):
-    old = "drop_conflicts: bool = Field(default=False, exclude_if=operator.not_)"
-    jobs = changed(repo, before, ("coevolve/config/sections.py", old, "drop_conflicts: bool = True"))
-    assert stages(jobs) == {"pairs", "steps"}
 
 
 def test_an_engine_reaches_the_jobs_that_it_plays(repo, before):
@@ -177,16 +170,11 @@ def file_of(root: Path, module: str) -> Path | None:
 
 
 def test_few_modules_are_reached_by_most_stages(root):
-    """None of them is about one method, product or environment."""
+    """None of them is about one method, product or environment; their packages hold no code."""
     counts = Counter(module for stage in STAGES.values() for module in code_digest.reachable(stage.module))
     common = {module: file_of(root, module) for module, count in counts.items() if 2 * count > len(STAGES)}
     held = {module: path for module, path in common.items() if path.name != "__init__.py"}
     assert len(held) <= 8 and sum(len(path.read_text().splitlines()) for path in held.values()) <= 700
     assert {module.split(".")[1] for module in held} <= {"errors", "seeds", "records", "storage", "dag", "run"}
-
-
-def test_packages_that_most_stages_reach_hold_no_code(root):
-    counts = Counter(module for stage in STAGES.values() for module in code_digest.reachable(stage.module))
-    paths = {file_of(root, module) for module, count in counts.items() if 2 * count > len(STAGES)}
-    packages = [path for path in paths if path.name == "__init__.py" and path.parent.name != "coevolve"]
+    packages = [path for module, path in common.items() if module not in held and module != "coevolve"]
     assert packages and all(len(ast.parse(path.read_text()).body) == 1 for path in packages)

@@ -1,5 +1,6 @@
 """No row without its method: the stages that make a row what it is called are in the plan of every suite."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -60,37 +61,23 @@ def jobs_of(plan, method):
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_the_stages_that_make_a_row_are_in_the_plan(name):
-    suite = load_suite(name)
-    plan = Plan(with_model(suite))
-    for method in suite.methods:
-        recipe = suite.recipes[method]
-        jobs = jobs_of(plan, method)
-        for env in suite.envs:
-            for agent, spec in recipe.agents.items():
-                learns = bool(spec.trains_on) or (recipe.learns != "preference" and agent == "target")
-                for stage in stages_of(suite, method) if learns and plan.iterations(env, method) else ():
-                    of_agent = "target" if stage in SHARED else agent
-                    made = [job for job in jobs if job[:3] == (stage, env, of_agent)]
-                    assert made, f"{name}: {method} on {env} never runs `{stage}` for its {agent} agent"
-
-
-@pytest.mark.parametrize("name", SUITES)
-def test_a_trained_failure_agent_explores(name):
+def test_the_stages_that_make_a_row_are_in_the_plan_and_a_trained_failure_agent_explores(name):
     """With one iteration co-evolving would be `frozen_failure_agent` under another name."""
     suite = load_suite(name)
-    plan = Plan(with_model(suite))
-    agents = {method: suite.recipes[method].agents.get("failure") for method in suite.methods}
-    trained = [method for method, agent in agents.items() if agent and agent.trains_on]
+    plan, trained = Plan(with_model(suite)), []
+    for method in suite.methods:
+        recipe, jobs = suite.recipes[method], jobs_of(plan, method)
+        for env, (agent, spec) in product(suite.envs, recipe.agents.items()):
+            learns = bool(spec.trains_on) or (recipe.learns != "preference" and agent == "target")
+            for stage in stages_of(suite, method) if learns and plan.iterations(env, method) else ():
+                of_agent = "target" if stage in SHARED else agent
+                made = [job for job in jobs if job[:3] == (stage, env, of_agent)]
+                assert made, f"{name}: {method} on {env} never runs `{stage}` for its {agent} agent"
+            if agent == "failure" and spec.trains_on:
+                trained.append(method)
+                explored = {job[3] for job in jobs if job[:3] == ("rollout", env, "failure")}
+                assert max(explored, default=0) >= 2, f"{method}'s failure agent on {env} never explores trained"
     assert bool(trained) == (name not in TARGET_ALONE)
-    for method in trained:
-        for env in suite.envs:
-            explored = {
-                iteration
-                for stage, e, agent, iteration in jobs_of(plan, method)
-                if (stage, e, agent) == ("rollout", env, "failure")
-            }
-            assert max(explored, default=0) >= 2, f"{name}: {method}'s failure agent on {env} never explores trained"
 
 
 def test_a_full_run_of_smoke_methods_has_the_rows_and_products_of_paper():

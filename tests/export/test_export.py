@@ -29,7 +29,7 @@ from coevolve.records.provenance import Provenance
 from coevolve.report import claims
 from coevolve.report.claim_tests import Results
 from coevolve.report.verdicts import Verdict
-from coevolve.storage import files, jsonl, provenance
+from coevolve.storage import jsonl, provenance
 
 HOME = "results/glance/tiny/webshop"
 PAIRS, EVALUATED = f"{HOME}/coevolve/seed0/iter1/pairs/target", f"{HOME}/coevolve/seed0/iter1/eval"
@@ -57,6 +57,7 @@ def inspect_log(export, tmp_path):
     """The Inspect log of the evaluation in a folder."""
 
     def log(folder=EVALUATED):
+        shutil.rmtree(tmp_path / "logs", ignore_errors=True)
         export("inspect", folder, "--out", tmp_path / "logs")
         (path,) = (tmp_path / "logs").iterdir()
         return json.loads(path.read_text())
@@ -131,16 +132,16 @@ def test_a_row_names_the_agent_that_acted(run, wildcards, agent):
 
 
 def test_a_folder_that_is_named_twice_is_exported_once(export, run, tmp_path):
-    twice = (PAIRS, ROLLOUT, f"{PAIRS}/../target", run / ROLLOUT)
-    export("dataset", *twice, "--out", tmp_path / "data")
+    export("dataset", PAIRS, ROLLOUT, f"{PAIRS}/../target", run / ROLLOUT, "--out", tmp_path / "data")
     export("trl", PAIRS, f"{PAIRS}/", run / PAIRS, "--out", tmp_path / "trl")
-    written = {path.name: len(path.read_text().splitlines()) for path in tmp_path.glob("*/*.jsonl")}
-    pairs = len(jsonl.read(run / PAIRS / "pairs.jsonl", PreferencePair))
-    assert written["pairs.jsonl"] == written["conversational.jsonl"] == pairs
-    assert len((tmp_path / "data/trajectories/train.jsonl").read_text().splitlines()) == len(
-        jsonl.read(run / ROLLOUT / "episodes.jsonl", Trajectory)
+    written = {path: len(lines(path)) for path in tmp_path.rglob("*.jsonl")}
+    pairs, drops, episodes = (
+        len(lines(run / name)) for name in (f"{PAIRS}/pairs.jsonl", f"{PAIRS}/drops.jsonl", f"{ROLLOUT}/episodes.jsonl")
     )
-    assert written["drops.jsonl"] == len(jsonl.read(run / PAIRS / "drops.jsonl", Drop))
+    assert {path.relative_to(tmp_path).as_posix(): number for path, number in written.items()} == {
+        "data/pairs.jsonl": pairs, "data/drops.jsonl": drops, "data/trajectories/train.jsonl": episodes,
+        "trl/conversational.jsonl": pairs,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -201,50 +202,55 @@ def test_a_stock_trainer_gives_the_pretokenised_form_gradients_of_action_tokens_
 
 
 def test_the_targets_of_fine_tuning_are_experts_each_once(export, run, tmp_path):
-    """The expert of several pairs is one row, an agent's chosen episode none; `pairs.jsonl` keeps all pairs."""
+    """The expert of several pairs is one row, an agent's chosen episode none; `pairs.jsonl` keeps all pairs.
+
+    Pairs without an expert, such as the failure agent's, give no file: `datasets` cannot load one without a row.
+    """
     folder = shutil.copytree(run / PAIRS, tmp_path / "pairs")
     one, *rest = [pair for pair in jsonl.read(folder / "pairs.jsonl", PreferencePair) if "expert" in pair.kind]
     other = next(pair for pair in rest if pair.task_id != one.task_id)
     again = one.model_copy(update={"kind": PairKind.EXPERT_FAILURE})
     swapped = as_failure(other, of=other)  # a rollout that beat the expert
     failures = swapped.model_copy(update={"kind": PairKind.FAILURE_FAILURE})
-    jsonl.write(folder / "pairs.jsonl", [failures, one, again, swapped, other])
-    relist(folder)
-    export("trl", folder, "--tokenizer", POLICY, "--out", tmp_path / "trl")
+
+    def exported(*given):
+        """The card of an export of these pairs."""
+        jsonl.write(folder / "pairs.jsonl", given)
+        relist(folder)
+        export("trl", folder, "--tokenizer", POLICY, "--out", tmp_path / "trl")
+        return DatasetCard.load(tmp_path / "trl/README.md")
+
+    given = (failures, one, again, swapped, other)
+    card = " ".join(exported(*given).text.split())
     rows, pairs = (lines(tmp_path / f"trl/{name}.jsonl") for name in ("sft", "pairs"))
-    assert [pair["kind"] for pair in pairs] == [pair.kind.value for pair in (failures, one, again, swapped, other)]
+    assert [pair["kind"] for pair in pairs] == [pair.kind.value for pair in given]
     assert [row["input_ids"] for row in rows] == [pairs[index]["chosen_input_ids"] for index in (1, 4)]
-    card = " ".join(DatasetCard.load(tmp_path / "trl/README.md").text.split())
     assert "experts of the pairs, each once" in card and "Chosen sides that an agent played are not in it" in card
-
-
-def test_pairs_without_an_expert_give_no_file_of_experts(export, run, tmp_path):
-    """Such as the failure agent's; `datasets` cannot load a file without a row."""
-    folder = shutil.copytree(run / PAIRS, tmp_path / "pairs")
-    pair, *_ = jsonl.read(folder / "pairs.jsonl", PreferencePair)
-    played = as_failure(pair, of=pair).model_copy(update={"kind": PairKind.FAILURE_FAILURE})
-    jsonl.write(folder / "pairs.jsonl", [played])
-    relist(folder)
-    export("trl", folder, "--tokenizer", POLICY, "--out", tmp_path / "trl")
-    card = DatasetCard.load(tmp_path / "trl/README.md")
+    card = exported(failures)
     assert [each["config_name"] for each in card.data.configs] == ["pairs"] and "sft.jsonl" not in card.text
     assert len(load_dataset(str(tmp_path / "trl"), "pairs", cache_dir=tmp_path / "cache")["train"]) == 1
     assert sorted(path.name for path in (tmp_path / "trl").iterdir()) == ["README.md", "pairs.jsonl"]
 
 
-def test_an_export_to_trl_without_pairs_or_a_policy_is_one_sentence(export, run, tmp_path, capsys):
-    folder = shutil.copytree(run / PAIRS, tmp_path / "pairs")
-    jsonl.write(folder / "pairs.jsonl", [])
-    relist(folder)
-    for arguments, words in (
-        ([folder], f"{folder}: no pair or episode to export in these folders; name others."),
-        ([PAIRS, "--tokenizer", "nowhere"], "nowhere: policy directory without weights"),
-        ([PAIRS, "--tokenizer", HOME], f"{HOME}: policy directory without weights"),
+def test_what_cannot_be_exported_is_one_sentence(export, run, tmp_path, capsys):
+    empty = shutil.copytree(run / PAIRS, tmp_path / "pairs")
+    jsonl.write(empty / "pairs.jsonl", [])
+    relist(empty)
+    (tmp_path / "result.json").write_text("{}")
+    no_evaluation = ": no records.jsonl and no episodes.jsonl"
+    for form, *arguments, words in (
+        ("trl", empty, f"{empty}: no pair or episode to export in these folders; name others."),
+        ("trl", PAIRS, "--tokenizer", "nowhere", "nowhere: policy directory without weights"),
+        ("trl", PAIRS, "--tokenizer", HOME, f"{HOME}: policy directory without weights"),
+        ("dataset", "configs", "configs: no result with pairs.jsonl or episodes.jsonl"),
+        ("traces", PAIRS, "no result with episodes.jsonl"),
+        *(("inspect", name, f"{name}{no_evaluation}") for name in (PAIRS, "nowhere", tmp_path / "result.json")),
     ):
-        export("trl", *arguments, "--out", tmp_path / "trl", code=2)
+        export(form, *arguments, "--out", tmp_path / "out", code=2)
         error = capsys.readouterr().err
         assert words in error and len(error.splitlines()) == 1
-    assert not (tmp_path / "trl").exists()
+        assert ("name the folder of an eval" in error) == (form == "inspect")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_conversational_form_trains_the_environments_turns_as_its_card_says(export, run, tmp_path):
@@ -301,36 +307,27 @@ def test_an_export_replaces_no_folder_with_other_files(name, export, run, tmp_pa
         export(name, folder, "--out", tmp_path / "again")
 
 
-def test_an_inspect_log_has_every_episode(run, inspect_log):
-    log = inspect_log()
-    records = jsonl.read(run / EVALUATED / "records.jsonl", EvalRecord)
-    assert [s["scores"]["reward"]["value"] for s in log["samples"]] == [record.reward for record in records]
+def test_an_inspect_log_has_every_episode_and_the_evaluations_score_and_times(run, inspect_log, tmp_path):
+    """An episode that the environment broke has no part in the score, as in the table."""
+    log, records = inspect_log(), jsonl.read(run / EVALUATED / "records.jsonl", EvalRecord)
+    rewards = [record.reward for record in records]
+    assert [s["scores"]["reward"]["value"] for s in log["samples"]] == rewards
     assert log["eval"]["metadata"]["step_limit"] == 8 and log["eval"]["dataset"]["samples"] == len(records)
     (score,) = log["results"]["scores"]
-    rewards = [record.reward for record in records]
-    assert score["metrics"]["mean"]["value"] == pytest.approx(fmean(rewards))
-    assert score["metrics"]["stderr"]["value"] == pytest.approx(stdev(rewards) / len(rewards) ** 0.5)
-
-
-def test_an_inspect_log_ends_when_the_evaluation_did(run, inspect_log, tmp_path):
+    values = {name: metric["value"] for name, metric in score["metrics"].items()}
+    assert values == pytest.approx({"mean": fmean(rewards), "stderr": stdev(rewards) / len(rewards) ** 0.5})
     folder = shutil.copytree(run / EVALUATED, tmp_path / "eval")
-    record = provenance.read(folder / "provenance.json")
-    took = record.model_copy(update={"started": "2026-01-31T23:59:00+00:00", "seconds": 90.4})
-    files.write_bytes(folder / "provenance.json", took.to_json().encode())
-    assert inspect_log(folder)["stats"] == {"started_at": took.started, "completed_at": "2026-02-01T00:00:30+00:00"}
-
-
-def test_the_score_of_an_inspect_log_is_the_evaluations(run, inspect_log, tmp_path):
-    """An episode that the environment broke has no part in it, as in the table."""
-    folder = shutil.copytree(run / EVALUATED, tmp_path / "eval")
-    path = folder / "episodes.jsonl"
-    episodes = jsonl.read(path, Trajectory)
-    last = episodes[-1].model_copy(update={"stop": StopReason.ENV_ERROR, "reward": 0.0})
-    jsonl.write(path, [*episodes[:-1], last])
-    jsonl.write(folder / "records.jsonl", jsonl.read(folder / "records.jsonl", EvalRecord)[:-1])
-    relist(folder)
-    (score,) = inspect_log(folder)["results"]["scores"]
-    assert score["metrics"]["mean"]["value"] == pytest.approx(fmean(each.reward for each in episodes[:-1]))
+    *episodes, last = jsonl.read(folder / "episodes.jsonl", Trajectory)
+    broken = last.model_copy(update={"stop": StopReason.ENV_ERROR, "reward": 0.0})
+    jsonl.write(folder / "episodes.jsonl", [*episodes, broken])
+    jsonl.write(folder / "records.jsonl", records[:-1])
+    relist(folder, started="2026-01-31T23:59:00+00:00", seconds=90.4)
+    log = inspect_log(folder)
+    (score,) = log["results"]["scores"]
+    assert score["metrics"]["mean"]["value"] == pytest.approx(fmean(rewards[:-1]))
+    assert log["stats"] == {
+        "started_at": "2026-01-31T23:59:00+00:00", "completed_at": "2026-02-01T00:00:30+00:00",
+    }  # fmt: skip
 
 
 @pytest.mark.slow
@@ -417,19 +414,6 @@ def test_the_hubs_reader_of_traces_has_a_row_for_each_episode(export, run, tmp_p
         texts = [(message["role"], message["content"]) for message in messages]
         assert texts == [(role, text) for role, text in spoken(episode) if text]
         assert count == sum(role == "user" for role, _ in spoken(episode))
-
-
-def test_a_folder_that_is_no_result_is_refused(export, run, tmp_path, capsys):
-    export("dataset", "configs", "--out", tmp_path / "data", code=2)
-    assert "configs: no result with pairs.jsonl or episodes.jsonl" in capsys.readouterr().err
-    (tmp_path / "result.json").write_text("{}")
-    for other in (PAIRS, "nowhere", tmp_path / "result.json"):
-        export("inspect", other, "--out", tmp_path / "logs", code=2)
-        printed = capsys.readouterr().err
-        assert f"{other}: no records.jsonl and no episodes.jsonl" in printed and "name the folder of an eval" in printed
-    export("traces", PAIRS, "--out", tmp_path / "traces", code=2)
-    assert "no result with episodes.jsonl" in capsys.readouterr().err
-    assert not any((tmp_path / name).exists() for name in ("data", "logs", "traces"))
 
 
 def logbook_page(folder, claim):

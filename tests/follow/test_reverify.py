@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from builders import relist
 
 from coevolve.config.loading import load_suite
 from coevolve.config.restriction import as_dict
@@ -17,7 +18,7 @@ from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
 from coevolve.shipped import CONFIGS
 from coevolve.stages import evaluate
-from coevolve.storage import files, jsonl, provenance
+from coevolve.storage import jsonl, provenance
 
 EVALUATED = "tiny/webshop/coevolve/seed0/iter1/eval"
 EPISODES, RECORDS, TABLE = f"{EVALUATED}/episodes.jsonl", f"{EVALUATED}/records.jsonl", "paper/table1/table1.json"
@@ -48,10 +49,7 @@ def edit(path, change):
     """Change the lines of a file, and what the provenance beside it says of the file: a careful forgery."""
     lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("".join(f"{line}\n" for line in change(lines)), encoding="utf-8")
-    record = path.with_name("provenance.json")
-    about = json.loads(record.read_text())
-    about["outputs"][path.name] = files.sha256(path)
-    record.write_text(json.dumps(about))
+    relist(path.parent)
 
 
 def changed_turn(**values):
@@ -111,12 +109,6 @@ def test_changed_episodes_are_found_with_their_turn(reverify, suite, change, wha
     assert (status, difference["what"], difference["turn"]) == (1, what, turn)
 
 
-def test_token_ids_of_another_text_are_found(reverify, suite):
-    edit(suite / EPISODES, changed_turn(token_ids=[5]))
-    status, outcome = reverify()
-    assert (status, first_difference(outcome, EPISODES)["what"]) == (1, "token ids")
-
-
 POLICY = "results/glance/tiny/webshop/coevolve/seed0/iter1/policy/target"
 
 
@@ -141,19 +133,29 @@ def test_a_policy_scores_its_own_tokens_and_foreign_ones_are_counted(coevolve, m
     assert status == 2 and "no recorded token is of this policy" in error
 
 
-@pytest.mark.parametrize(
-    ("file", "change"),
-    [
-        (RECORDS, changed_episode(reward=1.0)),
-        (TABLE, lambda lines: [line.replace("0", "1") for line in lines]),
-        ("paper/differences/differences.json", lambda lines: [line.replace("0.", "1.") for line in lines]),
-        (PAIRS, lambda lines: lines[1:]),
-    ],
-)
-def test_an_edited_record_table_and_pair_is_found_with_its_line(reverify, suite, file, change):
-    edit(suite / file, change)
+def test_edited_results_are_found_with_their_line_and_other_files_are_hashed(reverify, suite):
+    """The inputs of a job that is not made again are those that it read."""
+    other = "tiny/webshop/eto/seed0/iter1/eval/episodes.jsonl"
+    edit(suite / RECORDS, changed_episode(reward=1.0))
+    edit(suite / PAIRS, lambda lines: lines[1:])
+    edit(suite / other, changed_turn(token_ids=[5]))
+    (suite / "data/webshop/drops.jsonl").write_text("")
     status, outcome = reverify()
-    assert (status, first_difference(outcome, file)["what"][:5]) == (1, "line ")
+    assert status == 1
+    assert [first_difference(outcome, file)["what"][:5] for file in (RECORDS, PAIRS)] == ["line ", "line "]
+    assert first_difference(outcome, other)["what"] == "token ids"
+    assert first_difference(outcome, "data/webshop/drops.jsonl")["what"] == "sha256"
+    read = first_difference(outcome, "paper/summary/provenance.json")
+    assert read["what"] == "input results/glance/data/webshop/drops.jsonl"
+    assert [each["status"] for each in outcome["files"] if each["file"] == "paper/summary/summary.md"] == ["unchecked"]
+
+
+def test_edited_tables_are_found_with_their_line(reverify, suite):
+    tables = {TABLE: ("0", "1"), "paper/differences/differences.json": ("0.", "1.")}
+    for file, words in tables.items():
+        edit(suite / file, lambda lines, words=words: [line.replace(*words) for line in lines])
+    status, outcome = reverify(suite)
+    assert (status, [first_difference(outcome, file)["what"][:5] for file in tables]) == (1, ["line "] * 2)
 
 
 @pytest.mark.parametrize("malformed", ["ends_turn", "answered"])
@@ -174,15 +176,6 @@ def test_records_are_made_again_with_the_flaws_of_their_environment(suite, malfo
         jsonl.write(suite / RECORDS, made)
         difference = remaking.records(folder, record.model_copy(update={"config": config}))
         assert (difference is None) == (needs_actions == (malformed == "answered"))
-
-
-def test_files_that_are_not_made_again_are_hashed_and_inputs_are_those_that_a_job_read(reverify, suite):
-    (suite / "data/webshop/drops.jsonl").write_text("")
-    status, outcome = reverify()
-    assert (status, first_difference(outcome, "data/webshop/drops.jsonl")["what"]) == (1, "sha256")
-    read = first_difference(outcome, "paper/summary/provenance.json")
-    assert read["what"] == "input results/glance/data/webshop/drops.jsonl"
-    assert [each["status"] for each in outcome["files"] if each["file"] == "paper/summary/summary.md"] == ["unchecked"]
 
 
 def test_episodes_that_no_provenance_lists_are_named(reverify, suite):

@@ -93,12 +93,16 @@ def test_jobs_of_the_last_run_that_the_suite_no_longer_has_are_left_out(suite, s
     assert changed(suite, record.model_copy(update={"jobs": [*record.jobs, (stage, gone)]})) == {}
 
 
-def test_a_finished_suite_is_done(suite, printed):
+def test_a_finished_suite_is_done_and_an_edited_setting_leaves_its_readers_and_what_follows_to_do(suite, printed):
     total = len(list(suite.jobs()))
     assert printed(0) == [
         f"Suite glance: {total} of {total} jobs are done.",
         "Report page: results/glance/paper/page/report.html",
     ]
+    assert changed(Plan(load_suite("configs/glance.yaml", ["report.bootstrap=99"]))).keys() >= {"table1", "page"}
+    todo = changed(Plan(load_suite("configs/glance.yaml", ["dpo.max_grad_norm=0.5"])))
+    assert {"train", "evaluate", "table1", "page"} <= todo.keys() and set(todo.values()) == {"to do"}
+    assert not {"data", "sft", "pretrain", "rollout"} & todo.keys()
 
 
 def test_deleted_and_edited_results_are_named_producers_first(suite, printed):
@@ -142,7 +146,11 @@ def test_unpacked_evidence_was_made_elsewhere(suite, tmp_path, printed):
 
 
 def test_without_a_run_no_time_is_estimated_and_no_profile_is_guessed(suite, printed):
+    """And a result that is replaced while it is looked at is to do."""
+    state = SuiteState.of(suite, None, "glance")
     shutil.rmtree("results/glance/paper/page")
+    states = {state.jobs[key][0]: job.state for key, job in state.states().items()}
+    assert states["page"] is JobState.TODO and states["figure3"] is JobState.DONE
     counts, last = printed(0)
     assert counts.endswith("jobs are done, 1 to do.")
     assert last == "No run yet; `coevolve plan --suite configs/glance.yaml` estimates its hours."
@@ -154,13 +162,6 @@ def test_a_result_whose_provenance_cannot_be_read_is_to_do(suite, coevolve):
     assert changed(suite) == {"table1": "to do", "page": "to do"}
     status, out, _ = coevolve("plan", "--suite", "configs/glance.yaml", "--machine", "cpu")
     assert status == 0 and "| all " in out
-
-
-def test_an_edited_setting_leaves_its_readers_and_what_follows_to_do(suite):
-    assert changed(Plan(load_suite("configs/glance.yaml", ["report.bootstrap=99"]))).keys() >= {"table1", "page"}
-    todo = changed(Plan(load_suite("configs/glance.yaml", ["dpo.max_grad_norm=0.5"])))
-    assert {"train", "evaluate", "table1", "page"} <= todo.keys() and set(todo.values()) == {"to do"}
-    assert not {"data", "sft", "pretrain", "rollout"} & todo.keys()
 
 
 def test_an_edited_file_from_outside_leaves_its_readers_and_what_follows_to_do(suite):
@@ -233,13 +234,6 @@ def test_the_machine_of_the_run_is_the_one_whose_costs_are_read(suite, printed):
     printed(0)
     record.model_copy(update={"machine": "configs/machines/mine.yaml"}).write("results/glance")
     assert ", 3 to do; " in printed(0)[0], "failures, costs, page"
-
-
-def test_a_result_that_is_replaced_while_it_is_looked_at_is_to_do(suite):
-    state = SuiteState.of(suite, None, "glance")
-    shutil.rmtree("results/glance/paper/table1")
-    states = {state.jobs[key][0]: job.state for key, job in state.states().items()}
-    assert states["table1"] is JobState.TODO and states["figure3"] is JobState.DONE
 
 
 def test_states_of_a_run_that_goes_on(suite, printed):

@@ -7,6 +7,7 @@ import weakref
 from collections import Counter
 from pathlib import Path
 
+import builders
 import pytest
 from builders import turn
 from report.explored import LABELS, episode, explored, provenance, train_report
@@ -15,7 +16,6 @@ from coevolve.config.loading import load_suite, read_machine
 from coevolve.config.names import PairKind
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
-from coevolve.envs.registry import is_refused
 from coevolve.errors import UserError
 from coevolve.records.base import Record
 from coevolve.records.episodes import StopReason, Trajectory
@@ -32,9 +32,13 @@ DPO = {"dpo": {"epochs": 1.0, "batch_size": 1}}
 TARGET = {"env": "webshop", "agent": "target", "branch": "eto/seed0/iter1"}
 
 
+NAMES = {"method": "eto", "env": "sciworld", "seed": 0, "iteration": 1, "agent": "target"}
+
+
 def diversity(*episodes, experts=()):
-    names = {"method": "eto", "env": "sciworld", "seed": 0, "iteration": 1, "agent": "target"}
-    return analysis.diversity(episodes, names, {each.task.task_id: analysis.actions(each) for each in experts})
+    """The values that were measured of an agent's episodes."""
+    found = analysis.diversity(episodes, NAMES, {each.task.task_id: analysis.actions(each) for each in experts})
+    return {name: value for name, value in found if name not in NAMES and value is not None}
 
 
 def test_shares_add_up_at_every_threshold():
@@ -54,48 +58,41 @@ def test_diversity_by_hand():
         episode("d", 1.0, ("win",)),
         experts=(episode("a", 1.0, ("look", "go")), episode("c", 1.0, ("stay",))),
     )
-    assert (found.failures, found.distinct, found.commonest) == (3, pytest.approx(2 / 3), pytest.approx(2 / 3))
-    assert found.repeated == pytest.approx(2 / 5)
-    assert found.invalid == pytest.approx(1 / 8)
-    assert found.first_entropy == pytest.approx(-(2 / 3 * math.log2(2 / 3) + 1 / 3 * math.log2(1 / 3)))
-    assert found.distance == pytest.approx((1 / 3 + 1) / 2)
-
-
-def test_what_cannot_be_measured_is_none():
-    found = diversity(episode("a", 1.0))
-    assert found.failures == 0 and found.distinct is None
-    found = diversity(episode("a", 0.0, ("look",)))
-    assert (found.repeated, found.distance, found.first_entropy) == (None, None, 0.0)
+    entropy = -(2 / 3 * math.log2(2 / 3) + 1 / 3 * math.log2(1 / 3))
+    assert found == pytest.approx({
+        "failures": 3, "distinct": 2 / 3, "commonest": 2 / 3, "repeated": 2 / 5, "invalid": 1 / 8,
+        "first_entropy": entropy, "distance": (1 / 3 + 1) / 2,
+    })  # fmt: skip
+    assert diversity(episode("a", 1.0)) == {"failures": 0}
+    one = {"failures": 1, "distinct": 1, "commonest": 1, "invalid": 0, "first_entropy": 0}
+    assert diversity(episode("a", 0.0, ("look",))) == one, "of one action without an expert, two values are unknown"
 
 
 @pytest.mark.parametrize(
-    ("env", "before", "action", "after", "refused"),
+    ("env", "turns"),
     [
-        ("sciworld", "", "eat moon", "No known action matches that input.", True),
-        ("sciworld", "", "look", "A room.", False),
-        ("intercode_sql", "", "SELECT", "Error executing query: You have an error", True),
-        ("intercode_sql", "", "SELECT 1", "[(1,)]", False),
-        ("webshop", "page [SEP] Red", "click[red]", "page [SEP] Red", False),
-        ("webshop", "page [SEP] Red", "click[buy now]", "page [SEP] Red", True),
-        ("webshop", "page [SEP] Red", "click[buy now]", "Thank you", False),
-        ("webshop", "page", "hello", "page", True),
-        ("elsewhere", "same", "anything", "same", False),
+        ("sciworld", [("eat moon", "No known action matches that input.", True), ("look", "A room.", False)]),
+        (
+            "intercode_sql",
+            [("SELECT", "Error executing query: You have an error", True), ("SELECT 1", "[(1,)]", False)],
+        ),
+        (
+            "webshop",  # a page is compared with the one before
+            [
+                ("search[tea]", "page [SEP] Red", False),
+                ("click[red]", "page [SEP] Red", False),
+                ("click[buy now]", "page [SEP] Red", True),
+                ("click[buy now]", "page", False),
+                ("hello", "page", True),
+            ],
+        ),
+        ("elsewhere", [("go", "same", False), ("anything", "same", False), (None, "same", True)]),
     ],
 )
-def test_refused_actions(env, before, action, after, refused):
-    assert is_refused(env, before, turn(action, after)) is refused
-
-
-def test_a_turn_without_an_action_is_invalid_anywhere():
-    broken = episode("a", 0.0, env="elsewhere").model_copy(update={"turns": (turn(None, "?"), turn("go", "?"))})
-    assert analysis.refusals(broken) == [True, False]
-
-
-def test_a_page_is_compared_with_the_one_before():
-    shopping = episode("a", 0.0, env="webshop").model_copy(
-        update={"turns": tuple(turn(action, "page two") for action in ("search[tea]", "click[buy now]"))}
-    )
-    assert analysis.refusals(shopping) == [False, True]
+def test_refused_actions(env, turns):
+    """A turn without an action is invalid anywhere."""
+    played = [turn(action, after) for action, after, _ in turns]
+    assert analysis.refusals(builders.episode(env=env, turns=played)) == [refused for *_, refused in turns]
 
 
 def test_edit_distance_by_hand():
@@ -107,26 +104,17 @@ def test_drift_weighs_steps_by_their_pairs():
     def step(chosen, pairs, kind="expert_target"):
         return {f"{kind}/pairs": pairs, f"{kind}/logps/chosen": chosen, f"{kind}/logps/rejected": 2 * chosen}
 
-    history = [
-        step(-1.0, 1),
-        step(-4.0, 2),
-        step(-9.0, 1),
-        step(-9.0, 1),
-        step(-2.0, 3),
-        step(-6.0, 1, "failure_failure"),
-    ]
+    history = [*map(step, (-1.0, -4.0, -9.0, -9.0, -2.0), (1, 2, 1, 1, 3)), step(-6.0, 1, "failure_failure")]
 
     def drift(steps, rows):
         """Of a training on this many rows, one a step."""
         job = provenance("m/e/policy", config=DPO, wildcards=TARGET, notes=train_report(steps, rows=rows))
-        return analysis.drift(job, {"method": "eto", "seed": 0, "iteration": 1})
+        return [(each.kind, each.chosen_first, each.chosen_last, each.rejected_first, each.rejected_last)
+                for each in analysis.drift(job, {"method": "eto", "seed": 0, "iteration": 1})]  # fmt: skip
 
-    (found,) = drift(history, 2)
-    assert (found.kind, found.chosen_first, found.rejected_first) == ("expert_target", -3.0, -6.0)
-    assert (found.chosen_last, found.rejected_last) == (-2.0, -4.0)
+    assert drift(history, 2) == [("expert_target", -3.0, -2.0, -6.0, -4.0)]
     assert drift([], 2) == []
-    (halves,) = drift(history[:4], 4)
-    assert (halves.chosen_first, halves.chosen_last) == (-3.0, -9.0), "of one epoch, its halves"
+    assert drift(history[:4], 4) == [("expert_target", -3.0, -9.0, -6.0, -18.0)], "of one epoch, its halves"
 
 
 def test_compute_adds_up(root):
@@ -154,22 +142,20 @@ def summarised(candidates, pairs, drops):
 
 
 def test_pair_counts_are_printed_in_words():
-    summary = summarised(candidates=3, pairs=0, drops={"not_a_failure": 3}).model_copy(
-        update={"empty": ("No expert_target pair could be built from 3 candidates: 3 not_a_failure.",)}
-    )
-    text = pair_counts.markdown({("eto", "tiny", "sciworld", 0, 1, "target"): summary}, {"sciworld": 1200}, LABELS)
-    assert "| ETO | ScienceWorld | 0 | 1 | target | expert over target | 3 | 0 | not a failure 3 |" in " ".join(
-        text.replace("-", "").split()
-    )
-    assert "\n* ScienceWorld: 1,200 training tasks or experts left out before training.\n" in text
-    assert (
-        "\n* ETO, ScienceWorld, seed 0, iteration 1, target agent: "
-        "No expert over target pair could be built from 3 candidates: 3 not a failure.\n" in text
-    )
-    assert "another text of the task" not in text
+    key = ("eto", "tiny", "sciworld", 0, 1, "target")
+    none = "No expert_target pair could be built from 3 candidates: 3 not_a_failure."
+    summary = summarised(candidates=3, pairs=0, drops={"not_a_failure": 3}).model_copy(update={"empty": (none,)})
+    _, table, *rest = pair_counts.markdown({key: summary}, {"sciworld": 1200}, LABELS).split("\n\n")
+    row = [cell.strip() for cell in table.splitlines()[2].strip("|").split("|")]
+    assert row == ["ETO", "ScienceWorld", "0", "1", "target", "expert over target", "3", "0", "not a failure 3"]
+    assert [line for text in rest for line in text.splitlines()] == [
+        "* ScienceWorld: 1,200 training tasks or experts left out before training.",
+        "* ETO, ScienceWorld, seed 0, iteration 1, target agent: "
+        "No expert over target pair could be built from 3 candidates: 3 not a failure.",
+    ]
     other = summarised(candidates=3, pairs=2, drops={"tie": 1})
     other.kinds[PairKind.EXPERT_TARGET] = other.kinds[PairKind.EXPERT_TARGET].model_copy(update={"other_prompt": 2})
-    retold = pair_counts.markdown({("eto", "tiny", "sciworld", 0, 1, "target"): other}, {}, LABELS)
+    retold = pair_counts.markdown({key: other}, {}, LABELS)
     assert "In 2 pairs the rejected side was played under another text of the task." in retold
 
 
@@ -186,13 +172,9 @@ def test_examples_follow_the_rule(tmp_path):
     found += sides(tmp_path, {"a": 0.9}, iteration=1) + sides(tmp_path, {"a": 0.9}, seed=1)
     found += [explored("eto", {"a": 0.0}, iteration=3)]
     chosen = examples.examples(found, "sciworld", 2)
-    gaps = [e.failure.reward - e.eto.reward for e in chosen]
-    assert [
-        (e.eto.task.task_id, pytest.approx(gap), e.iteration, e.seed) for e, gap in zip(chosen, gaps, strict=True)
-    ] == [
-        ("b", -0.8, 2, 0),
-        ("a", 0.5, 2, 0),
-    ]
+    assert [(e.eto.task.task_id, e.eto.reward, e.failure.reward, e.iteration, e.seed) for e in chosen] == [
+        ("b", 0.9, 0.1, 2, 0), ("a", 0.2, 0.7, 2, 0),
+    ]  # fmt: skip
     assert [e.eto.task.task_id for e in examples.examples(found, "sciworld", 9)] == ["b", "a", "e"]
     assert examples.examples(found, "webshop", 2) == []
 
@@ -273,12 +255,8 @@ def test_products_hold_few_episodes_and_pairs_at_once(finished, tmp_path, monkey
     assert len(learnability.scores(jsonl.stream(path, Trajectory))) == 50 and most["Trajectory"] <= 2
 
 
-def test_the_products_of_explorations(finished, tmp_path):
-    out = tmp_path / "out"
-    for stage in ("failures", "figure2", "examples", "pair_counts"):
-        assert run(finished, stage, out / stage)
-        assert {path.name for path in (out / stage).iterdir()} == set(STAGES[stage].files)
-    found = json.loads((out / "failures/analysis.json").read_text())
+def test_the_products_of_explorations(finished):
+    found = json.loads(Path("results/glance/paper/failures/analysis.json").read_text())
     assert {row["threshold"] for row in found["shares"]} == {0.6, 0.7, 0.8}
     assert found["drift"] and {row["distance"] is None for row in found["diversity"]} == {False}
     records = {path: provenance_file.read(Path(path)) for path in finished.inputs("failures", {})["provenance"]}
@@ -318,7 +296,7 @@ def history(tmp_path):
     return job_history.read(sorted(tmp_path.glob("*.json")))
 
 
-def test_drift_is_that_of_the_jobs_behind_a_result(history):
+def test_drift_is_that_of_the_jobs_behind_a_result(history, tmp_path):
     behind = job_history.behind(history, [Path("m/e/eval/records.jsonl")])
     assert [job.result for job in behind] == ["m/e/eval", "m/e/pairs", "m/e/policy"], "in the order in which they began"
     with pytest.raises(UserError, match="the provenance of `m/e/nowhere` was not given"):
@@ -326,13 +304,8 @@ def test_drift_is_that_of_the_jobs_behind_a_result(history):
     branch = {"method": "eto", "seed": 0, "iteration": 1}
     (drift,) = [drift for job in behind for drift in analysis.drift(job, branch)]
     assert (drift.env, drift.agent, drift.kind) == ("webshop", "target", "expert_target")
-
-
-def test_a_provenance_given_twice_is_refused(tmp_path):
-    for name in ("a.json", "b.json"):
-        files.write_bytes(tmp_path / name, provenance("m/e/eval").to_json().encode())
     with pytest.raises(UserError, match="a second provenance of `m/e/eval`"):
-        job_history.read(tmp_path.glob("*.json"))
+        job_history.read([tmp_path / "0.json"] * 2)
 
 
 def test_rewards_of_failures_are_counted_in_ten_bins():

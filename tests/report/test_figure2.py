@@ -5,7 +5,7 @@ import pytest
 from report.explored import LABELS, explored
 
 from coevolve.errors import UserError
-from coevolve.report import drawing, figure2
+from coevolve.report import drawing
 from coevolve.report.figure2 import FailureFigure, data, difference, draw, failed_by_sft, values
 
 #: SFT solves `d`; the failure agent, alone, makes a better failure of `a` and solves `c`.
@@ -31,50 +31,46 @@ def explorations(seeds=(0,), env="sciworld"):
     ]
 
 
-def test_only_instructions_that_the_sft_policy_never_solves_count():
-    assert failed_by_sft(explorations(), "eto", "sciworld") == {("a", 0), ("b", 0), ("c", 0)}
+def test_failures_by_hand():
+    """Of the instructions that the SFT policy never solves."""
     several = [explored("eto", {"a": [0.0, 1.0], "b": [0.0, 0.5]})]
     assert failed_by_sft(several, "eto", "sciworld") == {("b", 0)}
-
-
-def test_failures_by_hand():
     found = explorations()
-    assert sum(values(found, "number", "eto", "sciworld", "eto").values()) == 3 + 2
-    assert sum(values(found, "number", "coevolve", "sciworld", "eto").values()) == 3 + 2
-    assert sum(values(found, "number", "coevolve", "sciworld", "eto", "failure").values()) == 2
-    assert values(found, "shared_reward", "eto", "sciworld", "eto") == pytest.approx(
-        {("a", 0): 0.25, ("b", 0): 0.4, ("c", 0): 0.05}
-    )
-    assert values(found, "shared_reward", "coevolve", "sciworld", "eto")["a", 0] == pytest.approx(0.5)
-
-
-def test_differences_are_of_a_seeds_failures_and_of_shared_instructions():
-    for seeds in ((0,), (0, 1)):
-        options = {"resamples": 200, "rng": np.random.default_rng(0)}
-        found = explorations(seeds)
-        assert difference(found, "number", "sciworld", "coevolve", "eto", **options).mean == pytest.approx(0.0)
-        shared = difference(found, "shared_reward", "sciworld", "coevolve", "eto", **options)
-        assert shared.mean == pytest.approx(100 * ((0.5 - 0.25) + 0.0 + (0.0 - 0.05)) / 3)
-        assert (shared.n_tasks, shared.n_seeds) == (3, len(seeds))
+    numbers = [
+        sum(values(found, "number", method, "sciworld", "eto", *agent).values())
+        for method, *agent in (("eto",), ("coevolve",), ("coevolve", "failure"))
+    ]
+    assert numbers == [3 + 2, 3 + 2, 2]
+    shared = {method: values(found, "shared_reward", method, "sciworld", "eto") for method in ("eto", "coevolve")}
+    assert shared == {
+        "eto": pytest.approx({("a", 0): 0.25, ("b", 0): 0.4, ("c", 0): 0.05}),
+        "coevolve": pytest.approx({("a", 0): 0.5, ("b", 0): 0.4, ("c", 0): 0.0}),
+    }
 
 
 def test_panels_hold_bars_differences_and_what_is_to_be_said(labels, report):
+    """Failures of a seed, and 100 x the mean reward on `a`, `b` and `c`; the failure agent alone fails `a` and `b`."""
     found = explorations((0, 1)) + explorations((0, 1), env="webshop") + [explored("eto", ETO, env="alone")]
     figure = data(found, labels, "An invented shop.", report)
-    assert [panel.env for panel in figure.panels] == ["sciworld", "webshop"]
-    panel = figure.panels[0]
-    assert panel.instructions == 3
-    assert [(b.quantity, b.method, b.agent) for b in panel.bars] == [
-        (quantity, method, agent)
-        for quantity in ("number", "shared_reward")
-        for method, agent in (("eto", None), ("coevolve", None), ("coevolve", "failure"))
+    assert [(panel.env, panel.instructions) for panel in figure.panels] == [("sciworld", 3), ("webshop", 3)]
+    panel, means = figure.panels[0], {"number": (5, 5, 2), "shared_reward": (70 / 3, 90 / 3, 60)}
+    assert [(b.quantity, b.method, b.agent, b.estimate.mean) for b in panel.bars] == [
+        (quantity, method, agent, pytest.approx(mean))
+        for quantity in means
+        for (method, agent), mean in zip(
+            (("eto", None), ("coevolve", None), ("coevolve", "failure")), means[quantity], strict=True
+        )
     ]
     failures = panel.bars[0].estimate
-    assert failures.mean == 5 and failures.low < 5 < failures.high and failures.n_seeds == 2
-    assert panel.differences["shared_reward"].mean == pytest.approx(20 / 3)
-    assert {name: each.n for name, each in panel.differences.items()} == {"number": 8, "shared_reward": 6}
+    assert failures.low < 5 < failures.high and failures.n_seeds == 2
+    differences = {name: (d.mean, d.n, d.n_tasks, d.n_seeds) for name, d in panel.differences.items()}
+    assert differences == {"number": (0, 8, 4, 2), "shared_reward": (pytest.approx(20 / 3), 6, 3, 2)}
     assert "text prints no values" in figure.caption and figure.caption.endswith("An invented shop.")
     assert "eto/0/2/target" in figure.sources
+    drawn = draw(figure, LABELS).axes
+    assert drawn[0].get_title().startswith("ScienceWorld: "), "the label, not the key"
+    heights = [bar.get_height() for axes in drawn for bar in axes.patches]
+    assert sorted(heights) == pytest.approx(sorted(b.estimate.mean for each in figure.panels for b in each.bars))
 
 
 def test_another_methods_tasks_count_nothing(labels, report):
@@ -93,14 +89,6 @@ def test_data_come_back_from_json_unchanged_and_give_equal_images(labels, report
     assert re.findall(rb"(?:fill|stroke): (?:#000000|#ffffff|black|white)", svg(figure)) == []
     other = [*explorations()[:3], explored("coevolve", ETO, agent="failure")]
     assert svg(data(other, labels, "", report)) != svg(figure)
-
-
-def test_bars_are_as_high_as_the_data(labels, report):
-    figure = data(explorations(), labels, "", report)
-    above, below = figure2.draw(figure, LABELS).axes
-    assert above.get_title().startswith("ScienceWorld: "), "the label, not the key"
-    assert [bar.get_height() for bar in above.patches] == [5.0, 5.0, 2.0]
-    assert below.patches[0].get_height() == pytest.approx(100 * (0.25 + 0.4 + 0.05) / 3)
 
 
 def test_nothing_shared_has_bars_of_numbers_only(labels, report):

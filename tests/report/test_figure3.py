@@ -26,29 +26,28 @@ def measured(measure):
     ]
 
 
-def test_points_are_in_order_with_intervals_and_sources(measured, labels, report):
-    figure = curves(measured, labels, report)
-    seen = [(p.method, p.iteration) for p in figure.points if p.split == "seen"]
-    assert seen == [("sft", 0), ("eto", 1), ("coevolve", 1), ("coevolve", 2)]
-    first = figure.points[0]
-    assert first.estimate.mean == pytest.approx((0.15 + 0.2 + 0.1) / 3)
-    assert first.estimate.low < first.estimate.mean < first.estimate.high
-    assert first.sources == measured[0].sources
-    assert list(figure.labels) == ["sft", "eto", "coevolve"]
-    assert "iteration 0 is SFT" in figure.caption and "protocol fixed" in figure.caption
-
-
-def test_every_curve_starts_at_sft(measured, labels, report):
-    for axes in draw(curves(measured, labels, report), LABELS).axes:
-        heights = means(axes)
-        assert {label: len(ys) for label, ys in heights.items()} == {"SFT": 1, "ETO": 2, "Co-evolving": 3}
-        assert [ys[0] for ys in heights.values()] == pytest.approx([15.0, 15.0, 15.0])
-        assert heights["Co-evolving"] == sorted(heights["Co-evolving"])
-
-
-def test_the_legend_names_each_method_once_and_covers_no_panel(measured, labels, report):
-    figure = draw(curves(measured, labels, report), LABELS)
+def test_points_are_in_order_and_every_curve_starts_at_sft(measured, labels, report):
+    """Task `a` has two seeds, of `v` and `v / 2`: a point is at (0.75 v + v + 0.1) / 3."""
+    data = curves(measured, labels, report)
+    assert [(p.split, p.method, p.iteration, p.estimate.mean) for p in data.points] == [
+        (split, method, iteration, pytest.approx(mean))
+        for split in ("seen", "unseen")
+        for method, iteration, mean in (
+            ("sft", 0, 0.45 / 3), ("eto", 1, 0.8 / 3), ("coevolve", 1, 1.15 / 3), ("coevolve", 2, 1.5 / 3),
+        )
+    ]  # fmt: skip
+    assert data.points[0].estimate.low < 0.15 < data.points[0].estimate.high
+    assert data.points[0].sources == measured[0].sources
+    assert list(data.labels) == ["sft", "eto", "coevolve"]
+    assert "iteration 0 is SFT" in data.caption and "protocol fixed" in data.caption
+    figure = draw(data, LABELS)
     figure.draw_without_rendering()
+    for axes in figure.axes:
+        assert means(axes) == {
+            "SFT": pytest.approx([15]),
+            "ETO": pytest.approx([15, 80 / 3]),
+            "Co-evolving": pytest.approx([15, 115 / 3, 50]),
+        }
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["SFT", "ETO", "Co-evolving"]
     assert not any(legend.get_window_extent().overlaps(axes.get_tightbbox()) for axes in figure.axes)
@@ -66,6 +65,9 @@ def test_a_curve_with_an_iteration_0_of_its_own_does_not_start_at_sft(measured, 
         heights = means(axes)
         assert heights["50 % odd_method & more"] == pytest.approx([10.0, 30.0])
         assert len(heights["ETO"]) == 2
+    without, alone = ([m for m in measured if (m.method == "sft") is of_sft] for of_sft in (False, True))
+    assert "iteration 0, SFT, is not shown" in curves(without, labels, report).caption
+    assert "no method here has iterations" in curves(alone, labels, report).caption
 
 
 def test_a_method_that_starts_untrained_begins_with_its_own_evaluation(root, tmp_path, measure):
@@ -81,10 +83,3 @@ def test_a_method_that_starts_untrained_begins_with_its_own_evaluation(root, tmp
     points = [(p.method, p.iteration, p.estimate.mean) for p in drawn.points]
     assert points == [("agent_data", 0, 0.25), ("agent_data", 1, 0.5)]
     assert "iteration 0 of" in drawn.caption and "is the model before training" in drawn.caption
-
-
-def test_the_caption_names_what_the_points_have(measured, labels, report):
-    without = [m for m in measured if m.method != "sft"]
-    assert "iteration 0, SFT, is not shown" in curves(without, labels, report).caption
-    alone = [m for m in measured if m.method == "sft"]
-    assert "no method here has iterations" in curves(alone, labels, report).caption

@@ -41,14 +41,11 @@ def test_the_rise_is_from_the_first_to_the_last_step():
     assert rises(trainings, [before, before]) == pytest.approx([0.3, 0.3])
 
 
-def test_what_is_not_known_before_changes_nothing():
+def test_what_is_not_known_before_changes_nothing_and_one_step_has_no_rise():
     given = training([0.1 * step for step in range(5)], range(5))
     assert rises([given], [{}]) == pytest.approx([0.4])
     failed = episode("t9", 0.0).model_copy(update={"seed": 4, "stop": StopReason.ENV_ERROR})
     assert rises([[*given, failed]], [{"t9": 1.0}]) == pytest.approx([0.4])
-
-
-def test_one_step_has_no_rise():
     assert rises([training([0.5], [0]), training([0.1, 0.6], [0, 1])], [{}, {}]) == pytest.approx([0.5])
     assert rises([], []) == [] == rises([[]], [{}])
 

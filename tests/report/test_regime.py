@@ -125,9 +125,12 @@ def test_episodes_that_the_context_ended_are_counted(measure, report):
     assert failed == [("episodes ended by the context", 0, pytest.approx(1 / 12))]
 
 
-def test_what_was_not_run_is_not_measured(measure, report):
-    result = judged(regime.RegimeEvidence([], [], {}, {}), report)
-    assert {check.passed for check in result} == {None}
+def test_what_was_not_run_is_not_measured(root, report):
+    """A row without iterations has no pairs to count."""
+    nothing = regime.RegimeEvidence([], [], {}, {})
+    result = judged(nothing, report)
+    suite = load_suite(root / "configs/suites/smoke.yaml", ["regime.method=sft"])
+    assert {check.passed for check in (*result, *regime_evidence.checks(suite, nothing))} == {None}
     assert regime.markdown(result, LABELS) == (
         "## Regime\n\nNo check of the regime can be measured with the results so far.\n"
     )
@@ -182,12 +185,6 @@ def test_headroom_is_not_decided_by_what_a_running_suite_has_so_far(root, tmp_pa
             jsonl.write(tmp_path / path, [record.model_copy(update={"seed": seed})])
     judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(layout))
     assert [check.passed for check in judged if check.name.startswith("headroom")] == [None] * 3
-
-
-def test_a_row_without_iterations_has_no_pairs_to_count(root):
-    suite = load_suite(root / "configs/suites/smoke.yaml", ["regime.method=sft"])
-    judged = regime_evidence.checks(suite, regime.RegimeEvidence([], [], {}, {}))
-    assert {check.passed for check in judged} == {None}
 
 
 def test_the_command_prints_what_the_product_has_and_tells_what_is_missing(made, tmp_path, monkeypatch, coevolve):

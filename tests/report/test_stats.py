@@ -73,33 +73,23 @@ def test_where_no_value_is_missing_the_effects_of_seeds_are_those_of_their_means
         assert spread.seed_means == pytest.approx(values_ts.mean(axis=0), abs=1e-12), (tasks, trainings)
 
 
-def test_the_same_task_id_in_two_splits_is_two_tasks():
-    rows = records({"a": [0.0]}) + records({"a": [1.0]}, split="unseen")
-    assert stats.estimate(rows, **options()).n_tasks == 2
-
-
-def test_a_mean_of_groups_weighs_groups_not_tasks():
-    few, many = records({"a": [1.0]}), records({f"t{i}": [0.0] for i in range(9)}, split="unseen")
+def test_a_mean_of_groups_weighs_groups_not_tasks_and_is_narrower_than_each():
+    """The same task id in two splits is two tasks."""
+    few, many = records({"t0": [1.0]}), records({f"t{i}": [0.0] for i in range(9)}, split="unseen")
     result = stats.estimate(few, many, **options())
     assert (result.mean, result.n_tasks, result.n) == (0.5, 10, 10)
-
-
-def test_a_mean_of_independent_groups_is_narrower_than_either():
+    assert stats.estimate(few + many, **options()).n_tasks == 10
     groups = [records({f"t{i}": [i / 9] for i in range(10)}, split) for split in ("seen", "unseen")]
-    alone = stats.estimate(groups[0], **options())
-    both = stats.estimate(*groups, **options())
+    alone, both = stats.estimate(groups[0], **options()), stats.estimate(*groups, **options())
     assert (both.high - both.low) / (alone.high - alone.low) == pytest.approx(2**-0.5, abs=0.05)
 
 
-def test_difference_is_paired_by_task():
+def test_difference_is_paired_by_task_and_uses_shared_tasks_only():
     base = {f"t{i}": [i / 20, i / 20] for i in range(10)}
     better = {task: [value + 0.1 for value in values] for task, values in base.items()}
     result = difference(records(better), records(base))
     assert (result.mean, result.low, result.high) == pytest.approx((0.1, 0.1, 0.1))
     assert (result.n, result.n_tasks, result.n_seeds) == (40, 10, 2)
-
-
-def test_difference_uses_shared_tasks_only():
     result = difference(records({"a": [1.0], "b": [0.0]}), records({"b": [0.5], "c": [0.0]}))
     assert (result.mean, result.n, result.n_tasks) == (-0.5, 2, 1)
 
@@ -121,41 +111,25 @@ def test_an_interval_stays_in_the_range_of_rewards():
     assert -1.0 <= negative.low < 0.0
 
 
-HASHED = """
-from coevolve import seeds
-from coevolve.config.sections import ReportConfig
-from coevolve.report import stats
-from coevolve.records.evaluation import EvalRecord
-from coevolve.records.episodes import StopReason
-
-def records(shift):
-    return [
-        EvalRecord(task_id=f"task{task}", split="seen", seed=seed, success=False, stop=StopReason.DONE, turns=1,
-                   reward=((task * task + shift) % 11 + 0.3 * seed) / 12, trajectory_id="x")
-        for task in range(30) for seed in range(3)
-    ]
-
-options = {"report": ReportConfig(bootstrap=50, confidence=0.95, collapse=0.2), "rng": seeds.generator(0, "x")}
-sides = [stats.RewardTable.of(records(shift)) for shift in (0, 4)]
-found = stats.estimate(records(0), **options), stats.difference(*sides, **options)
-assert all(each.high - each.low > 0.05 for each in found), found
-print(*found)
-"""
+def of_strings():
+    """An estimate and a difference over tasks and seeds."""
+    first, other = (
+        records({f"task{t}": [((t * t + shift) % 11 + 0.3 * seed) / 12 for seed in range(3)] for t in range(30)})
+        for shift in (0, 4)
+    )
+    return stats.estimate(first, **options(resamples=50)), difference(first, other)
 
 
-def test_the_interval_does_not_depend_on_the_order_of_sets():
+def test_the_interval_does_not_depend_on_the_order_of_sets(root):
     """Python orders a set of strings by hashes that differ from process to process."""
-    printed = {
-        subprocess.run(
-            [sys.executable, "-c", HASHED],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+    assert all(each.high - each.low > 0.05 for each in of_strings())
+    command = [sys.executable, "-c", "from report.test_stats import of_strings; print(*of_strings())"]
+    paths = os.pathsep.join([str(root), str(root / "tests")])
+    printed = [
+        subprocess.check_output(command, env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": seed}, text=True)
         for seed in ("1", "2")
-    }
-    assert len(printed) == 1 and "low=" in printed.pop()
+    ]
+    assert printed[0] == printed[1] == "{} {}\n".format(*of_strings())
 
 
 @pytest.mark.parametrize("seeds_", [1, 4])
@@ -173,13 +147,10 @@ def spread(groups, name="test", resamples=4000):
     return stats.spread([np.array(values) for values in groups], resamples=resamples, rng=seeds.generator(0, name))
 
 
-def test_a_matrix_holds_means_by_task_and_seed_and_nothing_else():
+def test_a_matrix_holds_means_by_task_and_seed_and_its_mean_weighs_tasks():
     values = [("a", 0, 1.0), ("a", 0, 0.0), ("b", 1, 0.5), ("other", 0, 9.0), ("a", 7, 9.0)]
     found = stats.matrix(values, ["a", "b"], [0, 1])
     np.testing.assert_array_equal(found, [[0.5, math.nan], [math.nan, 0.5]])
-
-
-def test_mean_weighs_tasks_and_not_records():
     found = spread([[[0.0, 0.0], [1.0, math.nan], [math.nan, math.nan]]])
     assert (found.mean, found.n_tasks, found.n_seeds) == (0.5, 2, 2)
 

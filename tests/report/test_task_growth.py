@@ -22,6 +22,17 @@ def episode(name, step, reward):
     return builders.episode(name, reward, (), env="world", seed=step)
 
 
+def grown(rounds=None, seed=0):
+    """The growth of `POOL` in these rounds, or in `ROUNDS`."""
+    return task_growth.growth("m", "world", seed, ROUNDS if rounds is None else rounds, POOL, 0.5)
+
+
+def last_row(rounds):
+    """The cells of the last row of the table."""
+    line = task_growth.markdown(rounds, LABELS, 0.95).splitlines()[-1]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
 def entry(name, number, signal=None):
     return PoolTask(
         task=builders.task(name, env="world"), instruction=name, solution=("a",), round=number, fragment=name,
@@ -38,52 +49,37 @@ POOL = [entry("a", 1), entry("b", 1), entry("c", 2, "boundary"), entry("d", 2, "
 
 
 def test_growth_by_hand():
-    first, second, third = task_growth.growth("m", "world", 0, ROUNDS, POOL, 0.5)
-    assert (first.rewards, second.rewards, third.rewards) == ((0.5, 0.0), (0.5, 0.5), (1.0,))
-    assert (first.pool, second.pool, third.pool) == (2, 5, 5)
-    assert (first.new, second.new, third.new) == ({"unguided": 2}, {"boundary": 1, "rare": 2}, {})
-    assert (first.visited, first.solved) == (2, 2)  # `b` in the second round
-    assert (second.visited, second.solved) == (2, 2)  # `c` in the third; `e` was never visited
-    assert (third.visited, third.solved) == (0, 0)
-    assert first.gains == ()  # `a` and `b` for the first time
-    assert second.gains == (1.0, 0.0)  # `b` after 0; `c` first 0, then 0
-    assert third.gains == (1.0, 0.0)  # `c` after 0, `d` after 1
+    """`b` is solved in the second round and `c` in the third; `e` is never visited."""
+    expected = (
+        {"rewards": (0.5, 0.0), "pool": 2, "new": {"unguided": 2}, "visited": 2, "solved": 2, "gains": ()},
+        # Gains: `b` after 0; `c` first 0, then 0.
+        {"rewards": (0.5, 0.5), "pool": 5, "new": {"boundary": 1, "rare": 2}, "visited": 2, "solved": 2,
+         "gains": (1.0, 0.0)},
+        {"rewards": (1.0,), "pool": 5, "new": {}, "visited": 0, "solved": 0, "gains": (1.0, 0.0)},  # after 0 and 1
+    )  # fmt: skip
+    assert grown() == [
+        task_growth.RoundGrowth(method="m", env="world", seed=0, round=number, **values)
+        for number, values in enumerate(expected, start=1)
+    ]
 
 
-def test_the_table_has_means_over_seeds():
-    rounds = [*task_growth.growth("m", "world", 0, ROUNDS[:1], POOL, 0.5)]
-    rounds += task_growth.growth("m", "world", 1, [[episode("a", 0, 1.0), episode("a", 1, 1.0)]], POOL, 0.5)
-    line = task_growth.markdown(rounds, LABELS, 0.95).splitlines()[-1]
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells == ["A method", "World", "1", "0.625", "+0.000", "2", "unguided 2.0", "2 of 3 visited"]
-
-
-def test_a_round_in_which_every_environment_failed_has_no_reward():
+def test_the_table_has_means_over_seeds_and_the_gain_an_interval():
+    """Student's: the mean gains of three seeds are 0.5, 0.5 and 0.8. Where every environment failed, none is known."""
+    rounds = [*grown(ROUNDS[:1]), *grown([[episode("a", 0, 1.0), episode("a", 1, 1.0)]], seed=1)]
+    assert last_row(rounds) == ["A method", "World", "1", "0.625", "+0.000", "2", "unguided 2.0", "2 of 3 visited"]
+    rounds = [each for seed in range(3) for each in grown(seed=seed)]
+    rounds[-1] = rounds[-1].model_copy(update={"gains": (0.8,)})
+    mean, low, high = map(float, re.findall(r"[+-][\d.]+", last_row(rounds)[4]))
+    assert (mean, high - mean) == pytest.approx((0.6, 4.303 * 0.1732 / 3**0.5), rel=0.01)
+    assert mean - low == pytest.approx(high - mean, abs=0.002)
     failed = [each.model_copy(update={"stop": StopReason.ENV_ERROR, "reward": 0.0}) for each in ROUNDS[0]]
-    rounds = task_growth.growth("m", "world", 0, [failed], POOL, 0.5)
-    line = task_growth.markdown(rounds, LABELS, 0.95).splitlines()[-1]
-    assert [cell.strip() for cell in line.strip("|").split("|")][3:5] == ["-", "-"] and "0 of 0 visited" in line
+    rounds = grown([failed])
+    assert last_row(rounds) == ["A method", "World", "1", "-", "-", "2", "unguided 2.0", "0 of 0 visited"]
     assert not task_growth.draw(rounds, LABELS).axes
 
 
-def test_the_curve_of_gains_is_the_mean_over_seeds_by_round():
-    rounds = task_growth.growth("m", "world", 0, ROUNDS, POOL, 0.5)
-    other = [rounds[1].model_copy(update={"seed": 1, "gains": (0.9,)})]
-    assert task_growth.gain_curve([*rounds, *other]) == [(2.0, pytest.approx(0.7)), (3.0, 0.5)]
-
-
-def test_the_gain_has_an_interval_over_seeds():
-    """Student's: the mean gains of three seeds are 0.5, 0.5 and 0.8."""
-    rounds = [each for seed in range(3) for each in task_growth.growth("m", "world", seed, ROUNDS, POOL, 0.5)]
-    rounds[-1] = rounds[-1].model_copy(update={"gains": (0.8,)})
-    line = task_growth.markdown(rounds, LABELS, 0.95).splitlines()[-1]
-    mean, low, high = map(float, re.findall(r"[+-][\d.]+", line))
-    assert (mean, high - mean) == pytest.approx((0.6, 4.303 * 0.1732 / 3**0.5), rel=0.01)
-    assert mean - low == pytest.approx(high - mean, abs=0.002)
-
-
-def test_the_curve_is_the_mean_over_seeds_step_by_step():
-    rounds = task_growth.growth("m", "world", 0, ROUNDS, POOL, 0.5)
+def test_curves_are_means_over_seeds_by_step_and_by_round():
+    rounds = grown()
     across = [0.5, 1.0, 1.5, 2.0, 3.0]  # the steps of a round divide it; the third has one
     assert task_growth.reward_curve(rounds[::-1]) == list(zip(across, [0.5, 0.0, 0.5, 0.5, 1.0], strict=True))
     other = [each.model_copy(update={"seed": 1, "rewards": (1.0,) * len(each.rewards)}) for each in rounds]
@@ -92,29 +88,29 @@ def test_the_curve_is_the_mean_over_seeds_step_by_step():
     axes, _ = task_growth.draw([*rounds, *other], LABELS).axes
     (mean,) = (line for line in axes.lines if line.get_label() == "A method")
     assert (list(mean.get_xdata()), list(mean.get_ydata())) == (across, means)
+    more = [rounds[1].model_copy(update={"seed": 1, "gains": (0.9,)})]
+    assert task_growth.gain_curve([*rounds, *more]) == [(2.0, pytest.approx(0.7)), (3.0, 0.5)]
+    once = grown(ROUNDS[:1], seed=1)  # comes back to no task
+    assert [len(axes.lines) for axes in task_growth.draw([*rounds, *once], LABELS).axes] == [3, 2]
+    assert [axes.get_title() for axes in task_growth.draw(once, LABELS).axes] == ["World: training reward"]
 
 
-@pytest.fixture
-def section(root, tmp_path):
-    """The page's section about pools, of two seeds of a method with a hostile label."""
+def test_the_pages_section_about_pools(root, tmp_path):
+    """Of two seeds of a method with a hostile label: rewards, signals, solved tasks, and the second paper's numbers."""
     rounds = task_growth.growth("agent_data", "bfcl", 0, ROUNDS, POOL, 0.5)
     rounds += [each.model_copy(update={"seed": 1}) for each in rounds]
     suite = load_suite(root / "configs/suites/smoke_agent_data.yaml", ['recipes.agent_data.label="<b>Ours</b>"'])
-    paper = claims.load(root / "configs/claims.yaml")
+    paper, labels = claims.load(root / "configs/claims.yaml"), ReportLabels.of(suite)
+    (table,) = paper.success_tables.values()
     folder = tmp_path / "task_growth"
     folder.mkdir()
     files.write_json(folder / "growth.json", [each.model_dump(mode="json") for each in rounds])
-    labels = ReportLabels.of(suite)
     drawing.write(folder / "growth.svg", lambda: task_growth.draw(rounds, labels))
     drawing.write(folder / "new_tasks.svg", lambda: task_growth.draw_new_tasks(rounds, labels))
-    (folder / "growth.md").write_text(task_growth.markdown(rounds, ReportLabels.of(suite), 0.95))
-    (folder / "comparison.md").write_text(second_paper.markdown(paper.success_tables["agent_data"], [], suite.report))
-    paths = sorted(folder.iterdir())
-    page = html.report(PageFiles(paths), RunSettings.of(suite), paper, {})
-    return re.search(r"<section aria-labelledby=\"the-second-paper.*?</section>", page, re.DOTALL)[0]
-
-
-def test_the_page_shows_rewards_signals_and_the_tasks_that_were_solved(section):
+    (folder / "growth.md").write_text(task_growth.markdown(rounds, labels, 0.95))
+    (folder / "comparison.md").write_text(second_paper.markdown(table, [], suite.report))
+    page = html.report(PageFiles(sorted(folder.iterdir())), RunSettings.of(suite), paper, {})
+    section = re.search(r"<section aria-labelledby=\"the-second-paper.*?</section>", page, re.DOTALL)[0]
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", section)
     assert {"unguided 4", "boundary 2, rare 4", "4 of 4 visited", "BFCL: training reward"} <= set(texts)
     tips = re.findall(r"<title>([^<]*)</title>", section)
@@ -122,29 +118,16 @@ def test_the_page_shows_rewards_signals_and_the_tasks_that_were_solved(section):
     assert [tips.count(f"&lt;b&gt;Ours&lt;/b&gt;{seed}") for seed in ("", ", seed 0", ", seed 1")] == [2, 2, 2]
     assert {"unguided: 4", "boundary: 2", "rare: 4", "solved later: 1"} <= set(tips)
     assert "<b>" not in section
-
-
-def test_a_share_is_drawn_in_the_scale_of_1():
-    rounds = task_growth.growth("m", "world", 0, ROUNDS[:1], POOL, 0.5)  # one of two tasks is solved
-    _, shares = task_growth.draw_new_tasks(rounds, LABELS).axes
-    assert [bar.get_width() for bar in shares.patches] == [0.5] and shares.get_xlim() == (0, 1)
-    assert "1 of 2 visited" in [text.get_text() for text in shares.texts]
-
-
-def test_a_training_that_came_back_to_no_task_has_no_curve_of_gains():
-    """Of two seeds, one visits each task once; then of one."""
-    once, labels = task_growth.growth("m", "world", 1, ROUNDS[:1], POOL, 0.5), ReportLabels({}, {})
-    both = task_growth.draw([*task_growth.growth("m", "world", 0, ROUNDS, POOL, 0.5), *once], labels)
-    assert [len(axes.lines) for axes in both.axes] == [3, 2]
-    assert [axes.get_title() for axes in task_growth.draw(once, labels).axes] == ["world: training reward"]
-
-
-def test_the_page_has_the_papers_numbers_with_their_tests_and_links_to_the_data(root, section):
-    (table,) = claims.load(root / "configs/claims.yaml").success_tables.values()
     assert second_paper.sentence(table) in section
     assert "Qwen3-4B full" in section and re.search(r"p 0\.\d", section)
     links = re.findall('href="([^"]*)"', section)
     assert "../../task_growth/growth.json" in links and "../../task_growth/comparison.md" in links
+
+
+def test_a_share_is_drawn_in_the_scale_of_1():
+    _, shares = task_growth.draw_new_tasks(grown(ROUNDS[:1]), LABELS).axes  # one of two tasks is solved
+    assert [bar.get_width() for bar in shares.patches] == [0.5] and shares.get_xlim() == (0, 1)
+    assert "1 of 2 visited" in [text.get_text() for text in shares.texts]
 
 
 def test_the_page_and_an_export_have_the_pools_of_a_suite_that_has_pools(root):

@@ -26,7 +26,6 @@ from coevolve.run import launch
 from coevolve.run.launch import Launch
 from coevolve.storage import files, jsonl
 from coevolve.train import policy_io, reference_logps, tiny_model
-from coevolve.train import trainer as training
 
 LAUNCHES = ("ddp", "zero2", "zero3")
 VARIANTS = {
@@ -264,16 +263,3 @@ def test_launch_files_name_keys_that_accelerate_reads(root):
         nested = [*given.get("deepspeed_config", {}), *given.get("fsdp_config", {})]
         assert set(nested) <= known
         assert given["num_processes"] == -1 and given["same_network"]
-
-
-def test_a_checkpoint_takes_the_word_of_all_processes(tmp_path):
-    for step, word in ((5, True), (10, False)):
-        checkpoint = tmp_path / f"checkpoint-{step}"
-        checkpoint.mkdir()
-        (checkpoint / "trainer_state.json").write_text(json.dumps({"global_step": step}))
-        for rank in range(2):
-            (checkpoint / f"rng_state_{rank}.pth").write_bytes(b"")
-        if word:
-            (checkpoint / training.COMPLETE).touch()
-    assert training.last_checkpoint(tmp_path).name == "checkpoint-5"
-    assert not (tmp_path / "checkpoint-10").exists()

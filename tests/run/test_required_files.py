@@ -1,8 +1,6 @@
 """What a suite needs from outside: all of it listed, found in place or in a mirror, and checked byte for byte."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -70,39 +68,36 @@ def test_everything_is_listed_with_where_it_comes_from(suite):
     assert f"huggingface.co/owner/tiny/tree/{REVISION}" in listed["data/mirror/models/tiny/manifest.json"]
 
 
-def test_what_is_missing_is_named_with_what_to_do(suite):
+def test_what_is_missing_or_changed_is_named_and_what_is_there_is_ok_in_place(suite):
     found = statuses(suite)
     assert {check.status for check in found.values()} == {"missing"}
     assert "--until download snapshot` on a machine with a network" in found["models.tiny"].text
     assert "run `snakemake" not in found["envs.sciworld.experts"].text
-
-
-def test_what_is_there_is_ok_in_place_and_in_a_mirror_filled_by_hand(suite):
     place = Path("data/mirror")
     fill(place, "spider/spider_dev.sql", "mine.jsonl")
     model(place / "models/tiny")
     assert {check.status for check in statuses(suite).values()} == {"ok"}
     assert {check.status for check in statuses(suite, Path("elsewhere")).values()} == {"missing"}
-    fill(Path("elsewhere"), "spider_dev.sql", "mine.jsonl")
-    model(Path("elsewhere") / hub.mirror_path("owner/tiny", REVISION)).unlink()
-    found = statuses(suite, Path("elsewhere"))
-    assert {check.status for check in found.values()} == {"ok"}
-    assert "hashed when a job first reads them" in found["models.tiny"].text
-    (Path("elsewhere") / hub.mirror_path("owner/tiny", REVISION) / "model.safetensors").unlink()
-    assert "no *.safetensors" in statuses(suite, Path("elsewhere"))["models.tiny"].text
-
-
-def test_a_changed_file_is_wrong(suite):
-    place = Path("data/mirror")
-    fill(place, "spider/spider_dev.sql", "mine.jsonl")
-    model(place / "models/tiny")
     (place / "mine.jsonl").write_bytes(DUMP[:-1] + b"x")
     (place / "models/tiny/model.safetensors").write_bytes(DUMP[:-1] + b"x")
     found = statuses(suite)
-    assert [found[name].status for name in ("envs.sciworld.experts", "models.tiny")] == ["wrong", "wrong"]
+    assert {name: check.status for name, check in found.items()} == {
+        "envs.intercode_sql.dump": "ok", "envs.sciworld.experts": "wrong", "models.tiny": "wrong",
+    }  # fmt: skip
     assert "data/mirror/mine.jsonl: sha256 is" in found["envs.sciworld.experts"].text
     assert "model.safetensors: sha256 is" in found["models.tiny"].text
-    assert found["envs.intercode_sql.dump"].status == "ok"
+
+
+def test_what_is_there_is_ok_in_a_mirror_filled_by_hand(suite):
+    elsewhere = Path("elsewhere")
+    fill(elsewhere, "spider_dev.sql", "mine.jsonl")
+    manifest = model(elsewhere / hub.mirror_path("owner/tiny", REVISION))
+    manifest.unlink()
+    found = statuses(suite, elsewhere)
+    assert {check.status for check in found.values()} == {"ok"}
+    assert "hashed when a job first reads them" in found["models.tiny"].text
+    manifest.with_name("model.safetensors").unlink()
+    assert "no *.safetensors" in statuses(suite, elsewhere)["models.tiny"].text
 
 
 def test_a_quick_look_hashes_no_large_file_that_is_older_than_its_hash(suite, root, monkeypatch):
@@ -127,18 +122,14 @@ def _provenance(root, path):
     return beside
 
 
-def test_the_command_fails_with_one_sentence_a_problem(root, tmp_path):
-    def run(way, *more):
-        command = [sys.executable, "-m", "coevolve", "mirror", way, "--suite", "paper", *more]
-        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-
-    listed = run("list").stdout
+def test_the_command_fails_with_one_sentence_a_problem(root, tmp_path, monkeypatch, coevolve):
+    monkeypatch.chdir(root)
+    _, listed, _ = coevolve("mirror", "list", "--suite", "paper")
     assert "sciworld_sft.json" in listed and "Llama-2-7b-chat-hf" in listed
-    done = run("verify", "--root", str(tmp_path))
-    assert done.returncode == 1
-    lines = done.stdout.splitlines()
+    status, printed, _ = coevolve("mirror", "verify", "--suite", "paper", "--root", tmp_path)
+    lines = printed.splitlines()
     required = required_files.required_files(load_suite(root / "configs/suites/paper.yaml"))
-    assert [line.partition(":")[0] for line in lines] == [f"missing {file.key}" for file in required]
+    assert status == 1 and [line.partition(":")[0] for line in lines] == [f"missing {file.key}" for file in required]
     assert all(line.endswith(".") for line in lines)
 
 

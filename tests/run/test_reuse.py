@@ -156,25 +156,28 @@ def alone(made, tmp_path):
         yield folder
 
 
-@pytest.mark.parametrize("damage", ["changed", "missing", "no provenance", "unreadable provenance", "other name"])
-def test_a_result_that_is_not_as_its_provenance_says_is_not_taken(alone, damage):
-    folder = Path("results/glance/data/webshop")
-    experts, record = folder / "sft.jsonl", folder / provenance.NAME
-    text, before = record.read_text(), provenance.read(record).outputs
-    match damage:
-        case "changed":
-            experts.write_text(experts.read_text() + "\n")
-        case "missing":
-            experts.unlink()
-        case "no provenance":
-            record.unlink()
-        case "unreadable provenance":
-            record.write_text("{}")
-        case "other name":
-            record.write_text(text.replace('"sft.jsonl"', '"../webshop/sft.jsonl"'))
-    made = run("third", "--reuse", target="data/webshop/sft.jsonl")
-    assert computed(made) == ["results/third/data/webshop"]
-    assert provenance.read(Path("results/third/data/webshop", provenance.NAME)).outputs == before
+DAMAGES = {
+    "changed": lambda experts, record: experts.write_text(experts.read_text() + "\n"),
+    "missing": lambda experts, record: experts.unlink(),
+    "no provenance": lambda experts, record: record.unlink(),
+    "unreadable provenance": lambda experts, record: record.write_text("{}"),
+    "other name": lambda experts, record: record.write_text(
+        record.read_text().replace('"sft.jsonl"', '"../webshop/sft.jsonl"')
+    ),
+}
+
+
+def test_a_result_that_is_not_as_its_provenance_says_is_not_taken(alone):
+    source, out = Path("results/glance/data/webshop"), Path("results/third/data/webshop")
+    before = provenance.read(source / provenance.NAME).outputs
+    whole = shutil.copytree(source, "whole")
+    for damage, apply in DAMAGES.items():
+        apply(source / "sft.jsonl", source / provenance.NAME)
+        assert computed(run("third", "--reuse", target="data/webshop/sft.jsonl")) == [str(out)], damage
+        assert provenance.read(out / provenance.NAME).outputs == before
+        for folder in (source, out):
+            shutil.rmtree(folder)
+        shutil.copytree(whole, source)
 
 
 def test_other_settings_code_or_inputs_are_another_result(alone):

@@ -51,7 +51,7 @@ def job(root, tmp_path, monkeypatch):
     return job_of(plan, "ablation", {"ablation": "base_models"}, inputs, tmp_path / "work", threads=1)
 
 
-def test_each_model_has_its_tables(job):
+def test_each_model_has_its_tables_and_a_cell_is_asked_for_by_its_model(job):
     out = Path("results/smoke/ablations/base_models")
     ablation.run(job, out)
     tables = json.loads((out / "table.json").read_text())
@@ -67,6 +67,10 @@ def test_each_model_has_its_tables(job):
         assert means[labels[model], method] == pytest.approx(100 * reward)
     summary = (out / "summary.md").read_text()
     assert summary.startswith("Model: tiny Llama") and summary.count("Model: ") == 2
+    cells = why.cells(Path("results/smoke"))
+    assert len({cell.name for cell in cells}) == len(cells)
+    assert why.find(cells, "ETO WebShop").cell.estimate.mean == pytest.approx(30)
+    assert why.find(cells, "ETO WebShop larger").cell.estimate.mean == pytest.approx(60)
 
 
 def test_a_split_that_the_papers_table_lacks_has_its_label(job):
@@ -78,14 +82,6 @@ def test_a_split_that_the_papers_table_lacks_has_its_label(job):
     ablation.run(dataclasses.replace(job, suite=suite), Path("results/smoke/ablations/base_models"))
     tables = json.loads(Path("results/smoke/ablations/base_models/table.json").read_text())
     assert [table["columns"] for table in tables] == [{"webshop development": "WebShop development"}] * 4
-
-
-def test_a_cell_is_asked_for_by_its_model_too(job):
-    ablation.run(job, Path("results/smoke/ablations/base_models"))
-    cells = why.cells(Path("results/smoke"))
-    assert len({cell.name for cell in cells}) == len(cells)
-    assert why.find(cells, "ETO WebShop").cell.estimate.mean == pytest.approx(30)
-    assert why.find(cells, "ETO WebShop larger").cell.estimate.mean == pytest.approx(60)
 
 
 def test_a_report_is_about_the_first_model(root):

@@ -19,24 +19,25 @@ KIND = "find-animal"
 LISTS = ("kinds=[find-animal]", "lists=eto", "sft=null", "explore=null", "evaluate=null", "explore_sft=true")
 
 
-@pytest.fixture
-def made(root, tmp_path):
+@pytest.fixture(scope="module")
+def made(root, tmp_path_factory):
     """The stage's result for ETO's lists of one task type under `paper`, which keeps the overlap with evaluation.
 
     The experts of evaluated tasks have a single turn, those of two other training tasks a low reward; the file also
     holds experts of the other task types.
     """
+    folder = tmp_path_factory.mktemp("data")
     gold = jsonl.read(root / "data/sciworld/gold.jsonl", Trajectory)
-    path, experts = tmp_path / "experts.jsonl", "envs.sciworld.experts"
+    path, experts = folder / "experts.jsonl", "envs.sciworld.experts"
     settings = ["protocol=paper", *(f"envs.sciworld.tasks.{item}" for item in LISTS), f"{experts}.min_reward=0.5"]
-    evaluated = run(root, settings, tmp_path / "lists")[1]
+    evaluated = run(root, settings, folder / "lists")[1]
     of_kind = [trajectory for trajectory in gold if trajectory.task.kind == KIND]
     short = [of_kind[0].model_copy(update={"task": task, "turns": of_kind[0].turns[:1]}) for task in evaluated]
     low = {trajectory.task.task_id for trajectory in of_kind[:2]}
     others = [each.model_copy(update={"reward": 0.25}) if each.task.task_id in low else each for each in gold]
     jsonl.write(path, [*short, *others])
     settings += [f"{experts}.path={path}", f"{experts}.sha256={files.sha256(path)!r}"]
-    return *run(root, settings, tmp_path / "made"), low
+    return *run(root, settings, folder / "made"), low
 
 
 def run(root, settings, out):

@@ -92,14 +92,16 @@ def evaluated(tmp_path_factory):
 
 
 def test_the_stage_keeps_all_episodes_and_records_the_best_of_each_task(evaluated):
+    """By default a task is played once, and greedily."""
     episodes, scored, notes = evaluated("several", evaluation=EvaluationConfig(samples=3, temperature=1.0))
     assert [(e.task.task_id, e.sample) for e in episodes] == [(t.task_id, n) for t in corridor.TASKS for n in range(3)]
     assert len({e.turns for e in episodes}) == 9 and {e.sampling.temperature for e in episodes} == {1.0}
-    groups = [episodes[first : first + 3] for first in (0, 3, 6)]
-    assert [(r.trajectory_id, r.samples) for r in scored] == [
-        (max(group, key=lambda e: e.reward).digest(), 3) for group in groups
-    ]
+    best = [max(episodes[first : first + 3], key=lambda e: e.reward).digest() for first in (0, 3, 6)]
+    assert [(r.trajectory_id, r.samples) for r in scored] == [(digest, 3) for digest in best]
     assert (notes.episodes, notes.left_out) == (9, 0)
+    episodes, scored, _ = evaluated("default")
+    assert [(e.sample, e.sampling.temperature) for e in episodes] == [(0, 0.0)] * 3
+    assert [(r.trajectory_id, r.samples) for r in scored] == [(e.digest(), 1) for e in episodes]
 
 
 def test_the_sampler_plays_in_its_dtype(evaluated, caplog):
@@ -114,13 +116,6 @@ def test_the_sampler_plays_in_its_dtype(evaluated, caplog):
     assert megabytes[0] == megabytes[1] == 2 * megabytes[2]
     turns = {dtype: [episode.turns for episode in episodes] for dtype, (episodes, *_) in played.items()}
     assert turns[None] == turns["float32"] and len(turns["bfloat16"]) == 9
-
-
-def test_by_default_a_task_is_played_once_and_greedily(evaluated):
-    episodes, scored, _ = evaluated("default")
-    assert [(e.sample, e.sampling.temperature) for e in episodes] == [(0, 0.0)] * 3
-    assert [r.trajectory_id for r in scored] == [e.digest() for e in episodes]
-    assert {r.samples for r in scored} == {1}
 
 
 def test_a_record_counts_turns_by_their_first_flaw():

@@ -37,22 +37,23 @@ def refused(run, out, *needles):
     assert sorted(Path().rglob("*")) == before
 
 
-def test_a_folder_of_someone_elses_files_is_not_replaced(figure3):
+def test_a_folder_of_someone_elses_files_or_of_another_stage_is_not_replaced(figure3):
     thesis = Path("mine/thesis.txt")
     thesis.parent.mkdir()
     thesis.write_text("five years")
-    refused(figure3, "mine", "stage `figure3` did not write these files", "name another folder")
-    refused(figure3, ".", "name a new folder")
-    refused(figure3, "mine/..", "name a new folder")
-    refused(figure3, thesis, "not a folder")
     Path("link").symlink_to("mine")
-    refused(figure3, "link", "not a folder")
+    foreign = "stage `figure3` did not write these files"
+    for out, *needles in (
+        ("mine", foreign, "name another folder"),
+        (HOME / "paper/table1", foreign),
+        ("results", foreign),
+        (".", "name a new folder"),
+        ("mine/..", "name a new folder"),
+        (thesis, "not a folder"),
+        ("link", "not a folder"),
+    ):
+        refused(figure3, out, *needles)
     assert thesis.read_text() == "five years"
-
-
-def test_a_result_of_another_stage_is_not_replaced(figure3):
-    refused(figure3, HOME / "paper/table1", "stage `figure3` did not write these files")
-    refused(figure3, "results", "stage `figure3` did not write these files")
 
 
 def test_an_empty_folder_and_a_result_of_the_same_stage_are_replaced(figure3):

@@ -128,48 +128,48 @@ def rank_of_change(before, after):
     return max(int(torch.linalg.matrix_rank(change, rtol=1e-3)) for change in changed.values()), set(changed)
 
 
-@pytest.mark.parametrize("agent", ["target", "failure"])
-def test_sft_uses_its_rate_schedule_and_adapters_at_the_configured_context(here, agent):
-    policy = here / "base/seed3/policy" / agent
-    notes = provenance(policy).notes
+def test_sft_uses_its_rate_schedule_and_adapters_at_the_configured_context(here):
+    """The two bases differ by their seed alone."""
     experts = jsonl.read(Path("results/unequal/data/webshop/sft.jsonl"), Trajectory)
     steps = 2 * math.ceil(len(experts) / 3)
-    assert notes.rows == len(experts) and notes.steps == steps
-    assert rates(notes) == pytest.approx([2e-3 * share for share in cosine(steps, math.ceil(0.3 * steps))])
-    lengths = [len(row) for row in tokenize(experts, Renderer(loading.load_tokenizer(policy)))]
-    assert notes.truncated == sum(length > CONTEXT for length in lengths) > 0
-    assert notes.tokens == 2 * sum(min(length, CONTEXT) for length in lengths)
-    rank, changed = rank_of_change(Path("given"), policy)
-    assert rank == 2 and all("_proj" in name for name in changed) and len(changed) == 7
-
-
-def test_the_two_bases_differ_by_their_seed_alone(here):
-    target, failure = (provenance(here / "base/seed3/policy" / agent) for agent in ("target", "failure"))
-    for agent, made in (("target", target), ("failure", failure)):
-        assert made.seeds == {"suite": 3, "job": seeds.derive(3, "sft", "webshop", "base/seed3", agent)}
+    policies = {agent: here / "base/seed3/policy" / agent for agent in ("target", "failure")}
+    made = {agent: provenance(policy) for agent, policy in policies.items()}
+    for agent, policy in policies.items():
+        notes = made[agent].notes
+        assert notes.rows == len(experts) and notes.steps == steps
+        assert rates(notes) == pytest.approx([2e-3 * share for share in cosine(steps, math.ceil(0.3 * steps))])
+        lengths = [len(row) for row in tokenize(experts, Renderer(loading.load_tokenizer(policy)))]
+        assert notes.truncated == sum(length > CONTEXT for length in lengths) > 0
+        assert notes.tokens == 2 * sum(min(length, CONTEXT) for length in lengths)
+        rank, changed = rank_of_change(Path("given"), policy)
+        assert rank == 2 and all("_proj" in name for name in changed) and len(changed) == 7
+        assert made[agent].seeds == {"suite": 3, "job": seeds.derive(3, "sft", "webshop", "base/seed3", agent)}
+    target, failure = made.values()
     assert target.inputs == failure.inputs and target.config == failure.config
     assert target.outputs["adapter_model.safetensors"] != failure.outputs["adapter_model.safetensors"]
 
 
-@pytest.mark.parametrize("iteration", [1, 2])
-@pytest.mark.parametrize("agent", ["target", "failure"])
-def test_an_agent_explores_with_its_last_policy_and_the_methods_temperature(here, iteration, agent):
-    branch = f"mixed/seed3/iter{iteration}"
-    made = provenance(here / branch / "rollout" / agent)
-    assert made.cpu_seconds > 0
-    start = "base/seed3" if iteration == 1 else "mixed/seed3/iter1"
-    assert read(made.inputs) == [f"{start}/policy/{agent}/policy.json"]
+@pytest.mark.parametrize(
+    ("branch", "start", "temperature"),
+    [
+        ("base/seed3", "base/seed3", 0.9),  # that of the protocol
+        ("mixed/seed3/iter1", "base/seed3", 0.6),
+        ("mixed/seed3/iter2", "mixed/seed3/iter1", 0.6),
+    ],
+)
+def test_agents_explore_with_their_last_policy_and_the_methods_temperature_or_the_protocols(
+    here, branch, start, temperature
+):
     tasks = jsonl.read(Path("results/unequal/data/webshop/explore.jsonl"), Task)
-    episodes = jsonl.read(here / branch / "rollout" / agent / "episodes.jsonl", Trajectory)
-    assert [episode.task for episode in episodes] == tasks
-    (sampling,) = {episode.sampling for episode in episodes}
-    assert (sampling.temperature, sampling.top_p, sampling.max_new_tokens) == (0.6, 0.85, 8)
-    assert {episode.seed for episode in episodes} == {seeds.derive(3, "rollout", "webshop", branch, agent)}
-
-
-def test_a_method_without_a_temperature_has_the_protocols(here):
-    episodes = jsonl.read(here / "base/seed3/rollout/target/episodes.jsonl", Trajectory)
-    assert {episode.sampling.temperature for episode in episodes} == {0.9}
+    for agent in ("target", "failure") if branch.startswith("mixed") else ("target",):
+        made = provenance(here / branch / "rollout" / agent)
+        assert made.cpu_seconds > 0
+        assert read(made.inputs) == [f"{start}/policy/{agent}/policy.json"]
+        episodes = jsonl.read(here / branch / "rollout" / agent / "episodes.jsonl", Trajectory)
+        assert [episode.task for episode in episodes] == tasks
+        (sampling,) = {episode.sampling for episode in episodes}
+        assert (sampling.temperature, sampling.top_p, sampling.max_new_tokens) == (temperature, 0.85, 8)
+        assert {episode.seed for episode in episodes} == {seeds.derive(3, "rollout", "webshop", branch, agent)}
 
 
 @pytest.mark.parametrize("iteration", [1, 2])
@@ -188,17 +188,28 @@ TRAININGS = [("mixed", 1, "target"), ("mixed", 1, "failure"), ("mixed", 2, "targ
 
 
 @pytest.mark.parametrize(("method", "iteration", "agent"), TRAININGS)
-def test_preference_training_uses_the_rate_and_beta_of_its_iteration(here, method, iteration, agent):
+def test_preference_training_starts_from_the_last_policy_with_the_rate_and_beta_of_its_iteration(
+    here, method, iteration, agent
+):
     branch = here / f"{method}/seed3/iter{iteration}"
-    pairs = jsonl.read(branch / f"pairs/{agent}/pairs.jsonl", PreferencePair)
-    notes = provenance(branch / f"policy/{agent}").notes
+    policy = branch / "policy" / agent
+    before = here / (f"{method}/seed3/iter{iteration - 1}" if iteration > 1 else "base/seed3") / "policy" / agent
+    scores = next(branch.glob(f"reference/{agent}/*/scores.safetensors"))
+    made = provenance(policy)
+    assert {Path(path) for path in made.inputs} == {
+        branch / f"pairs/{agent}/pairs.jsonl", before / "policy.json", scores,
+    }  # fmt: skip
+    assert Path(read(provenance(scores.parent).inputs)[0]) == (before / "policy.json").relative_to(here)
+    rank, changed = rank_of_change(before, policy)
+    assert rank == 2 and all("_proj" in name for name in changed) and len(changed) == 7
+    assert made.seeds["job"] == seeds.derive(3, "train", "webshop", f"mixed/seed3/iter{iteration}", agent)
+    pairs, notes = jsonl.read(branch / f"pairs/{agent}/pairs.jsonl", PreferencePair), made.notes
     steps = 2 * math.ceil(len(pairs) / 2)
     assert notes.rows == len(pairs) > 0 and notes.steps == steps
     assert rates(notes) == pytest.approx([RATES[iteration] * share for share in linear(steps, math.ceil(0.1 * steps))])
-    renderer = Renderer(loading.load_tokenizer(branch / f"policy/{agent}"))
-    lengths = [max(len(side) for side in sides) for sides in tokenized(pairs, renderer)]
+    lengths = [max(map(len, sides)) for sides in tokenized(pairs, Renderer(loading.load_tokenizer(policy)))]
     assert notes.truncated == sum(length > CONTEXT for length in lengths) > 0
-    measured = beta_of(branch, agent, pairs, notes.kinds)
+    measured = betas_of(policy, scores, pairs, notes.kinds)
     assert measured == pytest.approx([BETAS[iteration]] * len(measured), rel=1e-3) and measured
 
 
@@ -209,11 +220,9 @@ def tokenized(pairs, renderer):
     return list(zip(chosen, rejected, strict=True))
 
 
-def beta_of(branch, agent, pairs, kinds):
+def betas_of(policy, scores, pairs, kinds):
     """The margin of each kind divided by the difference of its log-ratios, all of the last epoch."""
-    (scores,) = {path for path in provenance(branch / f"policy/{agent}").inputs if path.endswith(".safetensors")}
-    renderer = Renderer(loading.load_tokenizer(branch / f"policy/{agent}"))
-    reference = reference_logps.read(Path(scores))
+    renderer, reference = Renderer(loading.load_tokenizer(policy)), reference_logps.read(scores)
     betas = []
     for kind in (kind for kind in KINDS if kind in kinds):
         of_kind = tokenized([pair for pair in pairs if pair.kind is kind], renderer)
@@ -230,20 +239,6 @@ def logp(reference, row):
     row = row.truncate(CONTEXT)
     values = reference.lookup(row.input_ids)
     return sum(value for value, acted in zip(values.tolist(), row.action_mask[1:], strict=True) if acted)
-
-
-@pytest.mark.parametrize(("method", "iteration", "agent"), TRAININGS)
-def test_preference_training_starts_from_the_last_policy_and_trains_adapters(here, method, iteration, agent):
-    branch = here / f"{method}/seed3/iter{iteration}"
-    before = here / (f"{method}/seed3/iter{iteration - 1}" if iteration > 1 else "base/seed3") / "policy" / agent
-    scores = next(branch.glob(f"reference/{agent}/*/scores.safetensors"))
-    expected = [branch / f"pairs/{agent}/pairs.jsonl", before / "policy.json", scores]
-    made = provenance(branch / "policy" / agent)
-    assert {Path(path) for path in made.inputs} == set(expected)
-    assert Path(read(provenance(scores.parent).inputs)[0]) == (before / "policy.json").relative_to(here)
-    rank, changed = rank_of_change(before, branch / "policy" / agent)
-    assert rank == 2 and all("_proj" in name for name in changed) and len(changed) == 7
-    assert made.seeds["job"] == seeds.derive(3, "train", "webshop", f"mixed/seed3/iter{iteration}", agent)
 
 
 def test_a_policy_of_adapters_is_evaluated_as_a_checkpoint(here, coevolve):

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders import relist
 from command_line import exit_status, stage_command
 from policies.chatserver import KEY, MODEL, serving
 from small_run import make
@@ -98,10 +99,7 @@ def replace(plan, path, given):
     """The records that a job writes, replaced by others; its provenance has the digest of the new file."""
     make(plan, path, "pools")
     jsonl.write(Path(path), given)
-    made_by = Path(path).with_name("provenance.json")
-    record = provenance.read(made_by)
-    outputs = record.outputs | {Path(path).name: files.sha256(Path(path))}
-    made_by.write_text(record.model_copy(update={"outputs": outputs}).to_json())
+    relist(Path(path).parent)
 
 
 def with_signals(plan, first, signals, target):
@@ -208,20 +206,11 @@ def test_why_walks_from_a_task_to_the_episode_that_caused_it(plan, first, second
     assert shown.episode_file == (first / "policy/target/episodes.jsonl").as_posix()
     status, text, _ = coevolve("why", "--suite", "pools", name, "agent_data/seed0")
     assert status == 0
-    shown_parts = (
-        name,
-        task.instruction,
-        task.fragment,
-        task.signal,
-        task.episode,
-        "two executions",
-        "all as they were",
-    )
-    assert [part for part in shown_parts if part not in text] == []
-    hostile = task.model_copy(
-        update={"instruction": f"{task.instruction}\n  validated reward 1", "solution": ("a\nb",)}
-    )
-    assert len(why_task.text(shown.model_copy(update={"task": hostile})).splitlines()) == len(text.splitlines())
+    parts = (name, task.instruction, task.fragment, task.signal, task.episode, "two executions", "all as they were")
+    assert [part for part in parts if part not in text] == []
+    changes = {"instruction": f"{task.instruction}\n  validated reward 1", "solution": ("a\nb",)}
+    hostile = shown.model_copy(update={"task": task.model_copy(update=changes)})
+    assert len(why_task.text(hostile).splitlines()) == len(text.splitlines())
     old = records(first / "tasks/pool.jsonl", PoolTask)[0].task.task_id
     status, text, _ = coevolve("why", "--suite", "pools", old)
     assert status == 0 and "exploration was unguided" in text and "all as they were" in text
@@ -236,15 +225,18 @@ def test_without_a_signal_the_pool_stays(plan, first, home):
 
 def test_rows_share_the_first_round_and_differ_after_it(plan):
     home = "results/pools/tiny/bfcl"
-    for method in ("agent_data_static", "agent_data_random"):
-        records = {key[3]: path for key, path in plan.evaluations(method).items()}
-        assert records[1] == f"{home}/agent_data/seed0/iter1/eval/records.jsonl"
-        assert records[2] == f"{home}/{method}/seed0/iter2/eval/records.jsonl"
     jobs = {(stage, on.get("branch")) for stage, on in plan.jobs()}
-    assert ("signals", "agent_data/seed0/iter2") in jobs
-    assert not {("signals", f"{name}/seed0/iter2") for name in ("agent_data_static", "agent_data_random")} & jobs
-    assert ("explore_tasks", "agent_data_random/seed0/iter2") in jobs
-    assert ("explore_tasks", "agent_data_static/seed0/iter2") not in jobs
+    made = {
+        "agent_data": {"signals", "explore_tasks"},
+        "agent_data_static": set(),
+        "agent_data_random": {"explore_tasks"},
+    }
+    for method, stages in made.items():
+        paths = {key[3]: path for key, path in plan.evaluations(method).items()}
+        assert paths[1] == f"{home}/agent_data/seed0/iter1/eval/records.jsonl"
+        assert paths[2] == f"{home}/{method}/seed0/iter2/eval/records.jsonl"
+        ran = {stage for stage, branch in jobs if branch == f"{method}/seed0/iter2"}
+        assert ran & {"signals", "explore_tasks"} == stages
     place = {"model": "tiny", "env": "bfcl", "branch": "agent_data_static/seed0/iter2", "agent": "target"}
     assert plan.inputs("grpo_round", place)["pool"] == f"{home}/agent_data/seed0/iter1/tasks/pool.jsonl"
 
@@ -369,14 +361,8 @@ def test_a_second_run_of_the_row_has_nothing_to_do(home, root, plan, joined):
     )
     assert done.returncode == 0 and "Nothing to be done" in done.stdout + done.stderr, done.stderr
     made = [provenance.read(path) for path in joined.rglob("provenance.json")]
-    assert {record.stage for record in made} >= {
-        "pool_experts",
-        "rollout",
-        "pairs",
-        "train",
-        "signals",
-        "validate_tasks",
-    }
+    stages = {"pool_experts", "rollout", "pairs", "train", "signals", "validate_tasks"}
+    assert {record.stage for record in made} >= stages
     assert not [record.stage for record in made if plan.changed_since(record)]
 
 
@@ -396,6 +382,14 @@ def explored(home, plan, name, extra):
     target = f"results/pools/tiny/bfcl/{name}/seed0/iter1/tasks/pool.jsonl"
     make(Plan(load_suite(suite)), target, suite)
     return Path(target).parents[1]
+
+
+def endpoint_command(home, out, extra=""):
+    """The command of the first exploration by a model behind an endpoint, with another folder for its results."""
+    suite = suite_of(home, "agent_data_endpoint", BEHIND_ENDPOINT + extra)
+    plan = Plan(load_suite(suite))
+    job = plan.maker("results/pools/tiny/bfcl/agent_data_endpoint/seed0/iter1/explored/candidates.jsonl")
+    return stage_command(job, suite, out, plan.inputs(*job))
 
 
 def test_the_agent_explores(home, plan, first):
@@ -489,13 +483,12 @@ def test_a_model_behind_an_endpoint_explores_and_writes_the_task(home, plan, fir
 
 
 def test_an_exploration_is_reused_at_the_same_address_only(home, plan, first, monkeypatch):
-    suite = suite_of(home, "agent_data_endpoint", BEHIND_ENDPOINT)
     result = "tiny/bfcl/agent_data_endpoint/seed0/iter1/explored"
 
     def source(folder):
         """Where the result in the folder of a suite was taken from."""
-        target, out = f"results/pools/{result}/candidates.jsonl", f"results/{folder}/{result}"
-        assert exit_status(*command_of(Plan(load_suite(suite)), target, suite, out), "--reuse") == 0
+        out = f"results/{folder}/{result}"
+        assert exit_status(*endpoint_command(home, out), "--reuse") == 0
         return provenance.read(Path(out, provenance.NAME)).reused_from
 
     with answering(monkeypatch, explore_or_write):
@@ -514,9 +507,7 @@ class CutOffWriter(ScriptedPolicy):
 
 def test_a_task_that_was_cut_off_is_a_counted_drop(home, plan, first, monkeypatch, tmp_path):
     """Its beginning alone would be a task. The model writes with the settings that it explores with."""
-    suite = suite_of(home, "agent_data_endpoint", f"{BEHIND_ENDPOINT}rollout: {{top_p: 0.5}}\n")
-    target = "results/pools/tiny/bfcl/agent_data_endpoint/seed0/iter1/explored/candidates.jsonl"
-    command = command_of(Plan(load_suite(suite)), target, suite, tmp_path / "explored")
+    command = endpoint_command(home, tmp_path / "explored", "rollout: {top_p: 0.5}\n")
     with connected(monkeypatch, CutOffWriter(explore_or_write)) as server:
         assert exit_status(*command) == 0
         sampled = {(body["temperature"], body["top_p"], body["max_tokens"]) for body in server.bodies}
@@ -531,10 +522,7 @@ def test_a_task_that_was_cut_off_is_a_counted_drop(home, plan, first, monkeypatc
 
 def test_a_killed_exploration_repeats_no_finished_request(home, plan, first, monkeypatch, tmp_path):
     """Killed while the model writes the second of three tasks: only this one and the third are requested again."""
-    suite = suite_of(home, "agent_data_endpoint", BEHIND_ENDPOINT)
-    target = "results/pools/tiny/bfcl/agent_data_endpoint/seed0/iter1/explored/candidates.jsonl"
-    own = Plan(load_suite(suite))
-    whole, killed = (command_of(own, target, suite, tmp_path / name) for name in ("whole", "killed"))
+    whole, killed = (endpoint_command(home, tmp_path / name) for name in ("whole", "killed"))
     processes, written = [], []
 
     def killing(conversation):
@@ -554,9 +542,3 @@ def test_a_killed_exploration_repeats_no_finished_request(home, plan, first, mon
     assert len(repeated) == 2 and all("Write the task" in text for text in repeated)
     for name in ("fragments.jsonl", "candidates.jsonl", "drops.jsonl", "counts.json"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
-
-
-def command_of(plan, path, suite, out):
-    """The arguments of the job that makes the file, with another folder for its results."""
-    job = plan.maker(path)
-    return stage_command(job, suite, out, plan.inputs(*job))

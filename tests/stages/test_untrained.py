@@ -7,7 +7,6 @@ from templates.models import qwen3, tokenizer
 
 from coevolve.config.loading import load_suite
 from coevolve.config.sections import ModelConfig
-from coevolve.errors import UserError
 from coevolve.policies.loading import load_tokenizer
 from coevolve.stages.untrained import write_template
 
@@ -52,8 +51,3 @@ def test_models_that_think_by_default_are_started_after_an_empty_thought(suite):
     assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     history = thinker.apply_chat_template(messages, chat_template=model.chat_template, tokenize=False)
     assert history == prompt + "Done.<|im_end|>\n"
-
-
-def test_only_a_checkpoint_has_a_template_of_the_suite():
-    with pytest.raises(UserError, match="for models of `hub`, `gguf` or `path` alone"):
-        load_suite("smoke", ["models.tiny.chat_template=x"])

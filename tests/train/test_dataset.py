@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -46,22 +47,15 @@ def test_fractions_of_epochs(n, epochs, steps):
     assert len(slot_order(n, 4, epochs, seed=1)) == steps * 4
 
 
-def test_cutting_is_counted():
-    training_set = cut_to_context(
-        [LONG, SHORT, TokenizedTrajectory((1, 2, 3, 4), (0, 0, 0, 1)), TokenizedTrajectory((1,), (1,))], context=3
-    )
-    assert training_set.examples == (TokenizedTrajectory((5, 6, 7), (0, 1, 0)), SHORT)
+def test_cutting_is_counted_and_a_pair_goes_when_one_side_does():
+    """A cut pair has the reference log-probs of what is left."""
+    silent, cut = TokenizedTrajectory((1, 2, 3, 4), (0, 0, 0, 1)), TokenizedTrajectory((5, 6, 7), (0, 1, 0))
+    training_set = cut_to_context([LONG, SHORT, silent, TokenizedTrajectory((1,), (1,))], context=3)
+    assert training_set.examples == (cut, SHORT)
     assert (training_set.truncated, training_set.dropped) == (1, 2)
-
-
-def test_a_pair_goes_when_one_side_does():
-    silent = TokenizedTrajectory((1, 2, 3, 4), (0, 0, 0, 1))
-    training_set = cut_to_context([PAIR, TokenizedPair(PAIR.kind, SHORT, silent, 1.0, 0.0)], context=3)
-    assert [pair.chosen for pair in training_set.examples] == [TokenizedTrajectory((5, 6, 7), (0, 1, 0))]
-    assert (training_set.truncated, training_set.dropped) == (1, 1)
-
-
-def test_a_cut_pair_knows_the_reference_of_what_is_left():
-    known = TokenizedPair(PAIR.kind, LONG, SHORT, 0.5, 0.25, (torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([-4.0])))
-    (pair,) = cut_to_context([known], context=3).examples
+    known = (torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([-4.0]))
+    pairs = [replace(PAIR, reference_logps=known), TokenizedPair(PAIR.kind, SHORT, silent, 1.0, 0.0)]
+    training_set = cut_to_context(pairs, context=3)
+    (pair,) = training_set.examples
+    assert (pair.chosen, pair.rejected, training_set.truncated, training_set.dropped) == (cut, SHORT, 1, 1)
     assert [side.tolist() for side in pair.reference_logps] == [[-1.0, -2.0], [-4.0]]

@@ -9,13 +9,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pydantic import ValidationError
 from train.doors import ARCHITECTURE, GRPO, TASKS, taught, world
 from train.settings import ADAPTERS
 from transformers import TrainerCallback
 from trl.trainer import base_trainer
 
-from coevolve.config.baselines import GrpoConfig
 from coevolve.config.machine import VllmDevices
 from coevolve.errors import UserError
 from coevolve.policies import loading
@@ -95,18 +93,15 @@ def test_a_step_follows_the_gradient_of_the_equation(half, tmp_path, kl_from, no
         assert (witness.gradients[name] - gradient).abs().max() < 1e-4 * scale, name
 
 
-def test_adapters_have_no_other_reference_than_the_policy_without_them(half, tmp_path):
-    run = TrainingRun(half, tmp_path / "out", tmp_path, 3, ADAPTERS)
+def test_adapters_have_no_other_reference_and_one_with_other_weights_is_refused(half, tmp_path):
+    run = TrainingRun(half, tmp_path / "out", tmp_path, 3)
     with pytest.raises(UserError, match="with `lora` the KL divergence is from the policy that training starts from"):
-        grpo.run_grpo(world(), GRPO, run, reference=half)
-
-
-def test_a_reference_policy_with_other_weights_is_refused(half, tmp_path):
+        grpo.run_grpo(world(), GRPO, replace(run, lora=ADAPTERS), reference=half)
     other = shutil.copytree(half, tmp_path / "other")
     weights = other / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
     with pytest.raises(UserError, match=r"other: its files hash to .*; rerun the stage that made the policy"):
-        grpo.run_grpo(world(), GRPO, TrainingRun(half, tmp_path / "out", tmp_path, 3), reference=other)
+        grpo.run_grpo(world(), GRPO, run, reference=other)
 
 
 def test_trl_gets_the_ids_that_were_sampled(half, tmp_path):
@@ -153,11 +148,6 @@ def test_the_kl_terms_reference_is_in_the_type_of_the_passes(half, tmp_path):
         trainer = grpo.group_trainer(online.Explorer(world(), run), [list(TASKS)], GRPO, run)
         assert {weight.dtype for weight in trainer.ref_model.parameters()} == {held}
         assert {weight.dtype for weight in trainer.model.parameters()} == {torch.float32}
-
-
-def test_batches_are_whole_groups():
-    with pytest.raises(ValidationError, match="multiple of `group`"):
-        GrpoConfig(**GRPO.model_dump() | {"group": 3})
 
 
 def test_no_telemetry(half, tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ import sys
 
 from train.settings import dpo_config, sft_config
 
-LIGHT = ("data", "download", "gold", "pairs", "prepare", "select")
 MODEL = (
     "evaluate", "gradients", "pretrain", "reference", "rft_train", "rollout", "sft", "shard", "steps", "train",
     "untrained",
@@ -43,10 +42,6 @@ def packages_after(code, *arguments):
 
 def importing(stages):
     return "import coevolve.cli, " + ", ".join(f"coevolve.stages.{stage}" for stage in stages)
-
-
-def test_stages_without_a_model_import_no_torch():
-    assert not packages_after(importing(LIGHT)) & {"torch", "transformers", "accelerate", "openai", "scipy", "pandas"}
 
 
 def test_training_and_playing_import_no_trl(llama, tmp_path):

@@ -77,8 +77,10 @@ def tensors(path):
 
 
 def test_a_checkpoint_in_several_files_is_named_trained_and_asked(start, tmp_path):
+    """What it brings beside its weights stays, such as a tokenizer without a pad token."""
     assert len(list(start.glob("model-*.safetensors"))) > 2
     assert (start / "model.safetensors.index.json").exists()
+    assert tokenizer(start.name).pad_token is None
     before, out = tensors(start), run_sft(start, tmp_path)
     assert policy_dir.describe(out).name == f"{start.name}+sft"
     after = tensors(out)
@@ -87,6 +89,10 @@ def test_a_checkpoint_in_several_files_is_named_trained_and_asked(start, tmp_pat
     assert {tensor.dtype for tensor in after.values()} == {torch.float32}
     assert all((after[name] != before[name].float()).any() for name in before)
     assert answers(out) != answers(start)
+    for file in start.glob("tokenizer*"):
+        assert (out / file.name).read_bytes() == file.read_bytes()
+    assert loading.load_tokenizer(out).pad_token is None
+    assert json.loads((out / "generation_config.json").read_text()) == GENERATION
 
 
 def test_every_file_of_the_weights_counts_in_the_name(start, tmp_path):
@@ -158,15 +164,6 @@ def test_merged_adapters_sample_as_they_were_trained(stage, smollm2, tmp_path):
     merged, before = (answers(path, texts=texts, tokens=12) for path in (tmp_path / "merged", smollm2))
     assert [turn.token_ids for turn in merged] == expected
     assert merged != before and len(set(expected)) > 1
-
-
-def test_a_missing_pad_token_is_none_of_the_policy_s_business(start, tmp_path):
-    assert tokenizer(start.name).pad_token is None
-    out = run_sft(start, tmp_path)
-    for file in start.glob("tokenizer*"):
-        assert (out / file.name).read_bytes() == file.read_bytes()
-    assert loading.load_tokenizer(out).pad_token is None
-    assert json.loads((out / "generation_config.json").read_text()) == GENERATION
 
 
 def test_what_a_generation_config_says_does_not_decide_what_is_sampled(start, tmp_path):

@@ -29,11 +29,6 @@ def test_pair_losses(nll, tokens):
     assert (losses.chosen.tolist(), losses.rejected.tolist()) == ([-3.0, -4.0], [-6.0, -3.0])
 
 
-def test_equation_7_is_equation_9_with_weights_1_and_0():
-    losses = pair_losses(CHOSEN, CHOSEN, torch.ones(2), torch.zeros(2), beta=0.1, nll="mean")
-    assert losses.loss.tolist() == pytest.approx([math.log(2)] * 2)
-
-
 def test_sft_losses():
     assert sft_losses(CHOSEN.policy, ACTIONS).tolist() == [3.0, 4.0]
 

@@ -69,18 +69,26 @@ def test_killed_trainings_end_in_the_same_bytes(llama, tmp_path, lora):
     ]
 
 
-def checkpoint(work, step, state):
+def checkpoint(work, step, state, **others):
+    """A checkpoint's folder with the state of its training, and other files."""
     path = work / f"checkpoint-{step}"
     path.mkdir()
-    if state is not None:
-        (path / "trainer_state.json").write_text(state)
+    for name, text in {"trainer_state.json": state, **others}.items():
+        if text is not None:
+            (path / name).write_text(text)
     return path
 
 
 def test_half_written_checkpoints_are_skipped_and_removed(tmp_path):
+    """One of several processes is whole when all of them have said so."""
     assert training.last_checkpoint(tmp_path) is training.last_checkpoint(tmp_path / "absent") is None
-    checkpoint(tmp_path, 5, json.dumps({"global_step": 5}))
-    whole = checkpoint(tmp_path, 10, json.dumps({"global_step": 10}))
-    torn = [checkpoint(tmp_path, 15, '{"global_step": 1'), checkpoint(tmp_path, 20, None)]
+    ranks = {f"rng_state_{rank}.pth": "" for rank in range(2)}
+    checkpoint(tmp_path, 5, '{"global_step": 5}')
+    whole = checkpoint(tmp_path, 10, '{"global_step": 10}', **ranks, **{training.COMPLETE: ""})
+    torn = [
+        checkpoint(tmp_path, 15, '{"global_step": 1'),
+        checkpoint(tmp_path, 20, None),
+        checkpoint(tmp_path, 25, '{"global_step": 25}', **ranks),
+    ]
     assert training.last_checkpoint(tmp_path) == whole
     assert not any(path.exists() for path in torn)

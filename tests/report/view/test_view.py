@@ -95,7 +95,7 @@ def test_filters(browser, page, episodes, asked, fits):
     assert count(browser).split(" of ")[0] == str(expected)
 
 
-def test_an_episode_is_shown_whole(browser, page, episodes):
+def test_an_episode_is_shown_whole_and_nothing_is_loaded_from_elsewhere(browser, page, episodes):
     place, shown = next((place, each) for place, each in episodes if place.part == "eval")
     browser.open(page, f"#/episode/{shown.digest()}")
     top = browser.text()
@@ -111,9 +111,8 @@ def test_an_episode_is_shown_whole(browser, page, episodes):
     assert drawn == spoken, "every word, in order"
     speakers = browser.run("[...document.querySelectorAll('main .turn .speaker')].map((each) => each.innerText)")
     assert speakers == ["target agent", "environment"] * len(shown.turns)
-
-
-def test_an_unknown_episode_is_said_to_be(browser, page):
+    requests = browser.requests()
+    assert requests and all(address.startswith(page.parent.resolve().as_uri()) for address in requests)
     browser.open(page, "#/episode/0123456789abcdef")
     assert "There is no episode 0123456789abcdef here." in browser.text()
 
@@ -305,13 +304,6 @@ def test_choosing_a_filter_changes_list_and_address(browser, page, episodes):
     browser.until(f"document.getElementById('count').innerText.startsWith('{expected} of')")
 
 
-def test_nothing_is_loaded_from_elsewhere(browser, page, site, episodes):
-    browser.open(page, f"#/episode/{episodes[0][1].digest()}")
-    browser.until("document.body.innerText.includes('Turn 1')")
-    assert browser.requests()
-    assert all(address.startswith(site.resolve().as_uri()) for address in browser.requests())
-
-
 def test_what_an_environment_says_is_text(browser, tmp_path):
     plain = episode(0, 0)
     turn = plain.turns[0].model_copy(update={"text": HOSTILE, "observation": HOSTILE})
@@ -339,25 +331,23 @@ def test_equal_results_give_equal_bytes(home, site):
     assert files.sha256(site) == before
 
 
-def test_it_is_made_again_in_place_and_replaces_nothing_else(home, tmp_path):
-    for _ in range(2):
-        view.build(home, tmp_path / "view", "", LABELS)
-    precious = tmp_path / "thesis"
-    precious.mkdir()
-    with pytest.raises(UserError, match=r"thesis: exists and is not a view; give another --out"):
-        view.build(home, precious, "", LABELS)
-    assert precious.is_dir()
-
-
-def test_nothing_to_show_and_damage_are_one_sentence(tmp_path):
+def test_it_is_made_again_in_place_and_of_nothing_damaged_or_elsewhere(tmp_path):
     with pytest.raises(UserError, match=r"no episodes.jsonl under it"):
-        view.build(tmp_path, tmp_path / "view", "", LABELS)
-    file = tmp_path / "tiny/webshop/eto/seed0/iter1/rollout/target/episodes.jsonl"
+        view.build(tmp_path / "home", tmp_path / "view", "", LABELS)
+    file = tmp_path / "home/tiny/webshop/eto/seed0/iter1/rollout/target/episodes.jsonl"
     jsonl.write(file, [episode(0, 0)])
-    file.write_bytes(file.read_bytes() + b'{"task": 1}\n')
+    whole = file.read_bytes()
+    file.write_bytes(whole + b'{"task": 1}\n')
     with pytest.raises(UserError, match=r"episodes.jsonl: line 2 is not a valid Trajectory"):
-        view.build(tmp_path, tmp_path / "view", "", LABELS)
+        view.build(tmp_path / "home", tmp_path / "view", "", LABELS)
     assert not (tmp_path / "view").exists()
+    file.write_bytes(whole)
+    for _ in range(2):
+        view.build(tmp_path / "home", tmp_path / "view", "", LABELS)
+    (tmp_path / "thesis").mkdir()
+    with pytest.raises(UserError, match=r"thesis: exists and is not a view; give another --out"):
+        view.build(tmp_path / "home", tmp_path / "thesis", "", LABELS)
+    assert (tmp_path / "thesis").is_dir()
 
 
 @pytest.mark.slow
