@@ -29,7 +29,6 @@ LONGEST = (
     "train/test_ppo.py",
     "envs/sciworld/test_sciworld.py",
     "envs/sciworld/test_gold.py",
-    "envs/sciworld/test_orphans.py",
     "stages/test_isolation.py",
     "stages/test_recorded_settings.py",
     "invariant/test_curves.py",

@@ -1,5 +1,6 @@
 """Every environment for Gymnasium: its checker passes, and rewards are changes that sum to the episode's reward."""
 
+import contextlib
 import re
 from copy import deepcopy
 
@@ -20,9 +21,13 @@ def folder(root, tmp_path, monkeypatch, upstream):
     monkeypatch.chdir(tmp_path)
 
 
+def made(name="webshop-small"):
+    return gymnasium.make(gymnasium_env.ID, env=name, disable_env_checker=True)
+
+
 def test_an_episode_equals_direct_play():
     scripts, tasks = expert_scripts("webshop-small", 3)
-    env = gymnasium.make(gymnasium_env.ID, env="webshop-small", disable_env_checker=True)
+    env = made()
     for script in scripts:
         observation, info = env.reset(options={"split": script["split"], "index": script["index"]})
         assert info["task_id"] == tasks[script["split"]][script["index"]].task_id
@@ -37,9 +42,6 @@ def test_an_episode_equals_direct_play():
 
 
 def test_vectors_of_environments_give_the_texts_of_single_ones():
-    def made(**options):
-        return gymnasium.make(gymnasium_env.ID, env="webshop-small", disable_env_checker=True, **options)
-
     turns = ["Action: search[red shoes]", "Action: search[\N{SNOWMAN} caf\u00e9]"]
     single, expected = made(), []
     for seed, turn in enumerate(turns, start=5):
@@ -75,7 +77,7 @@ def test_any_text_passes_the_memory_of_processes(text):
     ],
 )
 def test_gymnasiums_checker_passes(name, turn):
-    env = gymnasium.make(gymnasium_env.ID, env=name, disable_env_checker=True).unwrapped
+    env = made(name).unwrapped
     check_env(env, skip_render_check=True, skip_close_check=True)
     first, info = env.reset(seed=3)
     again, same = env.reset(seed=3)
@@ -107,10 +109,5 @@ def test_a_wrong_split_or_index_is_one_sentence():
             session.reset("trian", 0)
         with pytest.raises(UserError, match="tasks 0 to 29, not 30"):
             session.reset("test", 30)
-
-
-def test_a_wrong_split_of_a_drawn_task_is_one_sentence():
-    env = gymnasium.make(gymnasium_env.ID, env="webshop-small", disable_env_checker=True)
-    with pytest.raises(UserError, match="no split `trian`; did you mean `train`"):
+    with contextlib.closing(made()) as env, pytest.raises(UserError, match="no split `trian`; did you mean `train`"):
         env.reset(options={"split": "trian"})
-    env.close()

@@ -4,33 +4,33 @@ import pytest
 from rollout import keydoor
 from rollout.keydoor import KeyDoor, gold, task
 
-from coevolve.adapters.sessions import RETRIES, Session, SessionPool
+from coevolve.adapters.sessions import RETRIES, Session, SessionPool, SessionStep
 from coevolve.chat.prompts import write_action
 from coevolve.envs.base import EnvError
 from coevolve.envs.workers import pool
 from coevolve.errors import UserError
 
 
-def test_the_rewards_of_an_episode_sum_to_its_reward():
+def test_the_rewards_of_an_episode_sum_to_its_reward_and_the_step_limit_truncates_it():
     pool = SessionPool([KeyDoor()], {"train": [task(0), task(1)]})
     session = pool.acquire()
     for index in (1, 0):  # the second episode starts from 0 again
-        assert "key" in session.reset("train", index).lower() or index
-        steps = [session.step(text) for text in gold(index)]
+        assert session.reset("train", index).endswith("room 0. A key lies here." if index == 0 else "room 0.")
+        # The first episode ends with its last step, but by itself.
+        steps = [session.step(text) for text in ["no action"] * 2 * index + gold(index)]
         assert [step.reward for step in steps if step.reward] == [0.5, 0.5]
         assert sum(step.reward for step in steps) == steps[-1].total == 1.0
         assert [step.done for step in steps] == [False] * (len(steps) - 1) + [True]
-    pool.release(session)
-    assert pool.acquire() is session
-
-
-def test_the_step_limit_truncates_an_episode():
-    session = SessionPool([KeyDoor()], {"train": [task(0)]}).acquire()
+        assert not any(step.truncated for step in steps)
     session.reset("train", 0)
     limit = session.env.step_limit(task(0))
     steps = [session.step("no action") for _ in range(limit)]
-    assert [step.truncated for step in steps] == [False] * (limit - 1) + [True]
-    assert not steps[-1].done and steps[-1].action is None
+    said = ("Say what to do.", 0.0, 0.0, False)
+    assert steps == [SessionStep(*said, truncated, None) for truncated in [False] * (limit - 1) + [True]]
+    pool.release(session)
+    assert pool.acquire() is session
+    with pytest.raises(EnvError, match="all 1 sessions are in use; try again later"):
+        pool.acquire(0.1)
 
 
 class JammedDoor(KeyDoor):
@@ -71,10 +71,3 @@ def test_a_task_that_none_has_is_the_users_error(split, index):
     with pytest.raises(UserError, match=r"^(split `train` has the tasks 0 to 1, not |no split `\['train'\]`)"):
         session.reset(split, index)
     assert session.task is None
-
-
-def test_who_waits_for_a_session_gets_an_error_in_time():
-    pool = SessionPool([KeyDoor()], {"train": [task(0)]})
-    pool.acquire()
-    with pytest.raises(EnvError, match="all 1 sessions are in use; try again later"):
-        pool.acquire(0.1)

@@ -6,9 +6,12 @@ import http.server
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from urllib.parse import urlsplit
+
+import pytest
+
+from coevolve.errors import UserError
 
 REPO = "owner/tiny"
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -17,33 +20,33 @@ LISTING, TREE = "listing", "tree"
 Fault = Callable[["Handler", bytes], None]
 
 
-def refuse(status: int, **headers: str) -> Fault:
-    def fault(handler: "Handler", _: bytes) -> None:
+def refuse(status, **headers):
+    def fault(handler, _):
         handler.answer(status, b"", {name.replace("_", "-"): value for name, value in headers.items()})
 
     return fault
 
 
-def cut(handler: "Handler", content: bytes) -> None:
+def cut(handler, content):
     handler.start(200, len(content), {})
     handler.wfile.write(content[: len(content) // 2])
 
 
-def stall(handler: "Handler", content: bytes) -> None:
+def stall(handler, content):
     cut(handler, content)
     handler.wfile.flush()
     time.sleep(1.5)
 
 
-def change(handler: "Handler", content: bytes) -> None:
+def change(handler, content):
     handler.answer(200, content[:-1] + bytes([content[-1] ^ 1]), {})
 
 
-def close(handler: "Handler", _: bytes) -> None:
+def close(handler, _):
     handler.connection.close()
 
 
-def endless(handler: "Handler", content: bytes) -> None:
+def endless(handler, content):
     """A body of unknown length, which does not end before the client does."""
     handler.send_response(200)
     handler.end_headers()
@@ -52,7 +55,7 @@ def endless(handler: "Handler", content: bytes) -> None:
             handler.wfile.write(content)
 
 
-def drip(handler: "Handler", content: bytes) -> None:
+def drip(handler, content):
     """A byte at a time, so that no single read waits for long."""
     handler.start(200, len(content), {})
     with contextlib.suppress(OSError):
@@ -70,7 +73,7 @@ class Hub(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         super().__init__(("127.0.0.1", 0), Handler)
         self.files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
         self.faults: dict[str, list[Fault]] = {}
@@ -80,10 +83,10 @@ class Hub(http.server.ThreadingHTTPServer):
         self.starts: list[int] = []
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"http://127.0.0.1:{self.server_port}"
 
-    def pages(self) -> dict[str, tuple[str, bytes]]:
+    def pages(self):
         """Name and content of what each path serves."""
         listing = {"id": REPO, "sha": REVISION, "siblings": [{"rfilename": name} for name in self.files]}
         tree = [self._entry(name, content) for name, content in self.files.items()]
@@ -94,7 +97,7 @@ class Hub(http.server.ThreadingHTTPServer):
         }
 
     @staticmethod
-    def _entry(name: str, content: bytes) -> dict[str, object]:
+    def _entry(name, content):
         """A file in the hub's tree: large ones with their sha256, small ones with git's blob id."""
         blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
         large = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134}
@@ -105,7 +108,7 @@ class Hub(http.server.ThreadingHTTPServer):
 class Handler(http.server.BaseHTTPRequestHandler):
     server: Hub
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         path = urlsplit(self.path).path
         self.server.tokens.add(self.headers["Authorization"])
         if (page := self.server.pages().get(path)) is None:
@@ -119,10 +122,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self._content(content)
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self):
         self.do_GET()
 
-    def _content(self, content: bytes) -> None:
+    def _content(self, content):
         first = int((self.headers["Range"] or "bytes=0-").removeprefix("bytes=").split("-")[0])
         if self.command == "GET":
             self.server.starts.append(first)
@@ -134,12 +137,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.answer(416, b"", {})
 
-    def answer(self, status: int, content: bytes, headers: dict[str, str]) -> None:
+    def answer(self, status, content, headers):
         self.start(status, len(content), headers)
         if self.command == "GET":
             self.wfile.write(content)
 
-    def start(self, status: int, length: int, headers: dict[str, str]) -> None:
+    def start(self, status, length, headers):
         self.send_response(status)
         name = hashlib.sha256(self.path.encode()).hexdigest()
         always = {"X-Repo-Commit": REVISION, "ETag": f'"{name}"', "Content-Length": str(length)}
@@ -147,12 +150,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(key, value)
         self.end_headers()
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
+def refusal(fetch, out, *needles):
+    """`fetch` fails with one sentence that has the needles and names the mirror, and leaves `out` empty."""
+    with pytest.raises(UserError) as caught:
+        fetch()
+    sentence = str(caught.value)
+    for needle in (*needles, "COEVOLVE_MIRROR"):
+        assert needle in sentence, sentence
+    assert "\n" not in sentence
+    assert list(out.iterdir()) == []
+
+
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[Hub]:
+def serving(folder):
     """A hub that serves the files of `folder` for the length of a block."""
     hub = Hub(folder)
     thread = threading.Thread(target=hub.serve_forever)

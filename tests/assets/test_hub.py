@@ -5,12 +5,10 @@ import json
 import os
 import shutil
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from assets.hubserver import LISTING, REPO, REVISION, TREE, change, cut, refuse, serving, stall
+from assets.hubserver import LISTING, REPO, REVISION, TREE, change, cut, refusal, refuse, serving, stall
 from huggingface_hub import constants
 from templates.models import llama, tokenizer
 
@@ -54,25 +52,23 @@ def fetch(tmp_path, mirror=None, repo=REPO, revision=REVISION):
 
 
 def refused(tmp_path, *needles, **options):
-    with pytest.raises(UserError) as caught:
-        fetch(tmp_path, **options)
-    sentence = str(caught.value)
-    for needle in (*needles, "models/owner--", "COEVOLVE_MIRROR"):
-        assert needle in sentence, sentence
-    assert "\n" not in sentence
-    assert list((tmp_path / "out").iterdir()) == []
+    refusal(lambda: fetch(tmp_path, **options), tmp_path / "out", "models/owner--", *needles)
 
 
 def test_a_snapshot_is_a_policy_with_a_manifest_and_no_second_weights(server, tiny, tmp_path):
-    manifest = fetch(tmp_path)
-    out = tmp_path / "out"
+    manifest, out = fetch(tmp_path), tmp_path / "out"
     names = {path.name for path in out.iterdir()}
-    assert {WEIGHTS, "config.json", "tokenizer.json", "LICENSE.txt", hub.MANIFEST} <= names
-    assert not {"pytorch_model.bin", "README.md"} & names
-    assert names == {file.name for file in manifest.files} | {hub.MANIFEST}
-    assert all((out / file.name).read_bytes() == (tiny / file.name).read_bytes() for file in manifest.files)
+    saved = {path.name for path in tiny.iterdir()}
+    assert names == saved - {"pytorch_model.bin", "README.md"} | {hub.MANIFEST}
+    assert manifest == hub.Manifest(
+        hub=REPO,
+        revision=REVISION,
+        files=[
+            hub.ModelFile(name=name, bytes=(tiny / name).stat().st_size, sha256=files.sha256(tiny / name))
+            for name in sorted(names - {hub.MANIFEST})
+        ],
+    )
     assert hub.verify(out / hub.MANIFEST) == manifest
-    assert (manifest.hub, manifest.revision) == (REPO, REVISION)
     assert loading.load_model(out).config.hidden_size == 64
 
 
@@ -89,11 +85,12 @@ def test_what_may_pass_is_tried_again(server, tiny, tmp_path, name, fault):
     assert server.requests.count(("GET", name)) == 2
 
 
-def test_a_cut_download_goes_on_where_it_ended(server, tmp_path, monkeypatch):
+def test_a_cut_download_goes_on_where_it_ended_and_the_other_files_are_kept(server, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
     server.faults[WEIGHTS] = [cut]
     fetch(tmp_path)
     assert [first > 1000 for first in server.starts if first] == [True]
+    assert server.requests.count(("GET", "config.json")) == 1
 
 
 @pytest.mark.parametrize("fault", [refuse(500), stall], ids=["broken", "stalled"])
@@ -104,28 +101,19 @@ def test_a_listing_that_does_not_come_is_given_up(server, tmp_path, fault):
 
 
 def test_bytes_that_stay_wrong_are_given_up_and_the_other_files_kept(server, tmp_path):
-    server.faults[WEIGHTS] = [change] * 99
+    server.faults[WEIGHTS] = [change] * ATTEMPTS
     refused(tmp_path, WEIGHTS, "on the hub", f"{ATTEMPTS} times")
     assert not (tmp_path / "work" / WEIGHTS).exists()
-    server.faults.clear()
     fetch(tmp_path)
     for name in ("config.json", "tokenizer.json"):
         assert server.requests.count(("GET", name)) == 1
 
 
-@pytest.mark.parametrize(
-    ("fault", "text"),
-    [
-        (refuse(401, X_Error_Code="GatedRepo"), "401 Unauthorized"),
-        (refuse(403, X_Error_Code="GatedRepo"), "403 Forbidden"),
-        (refuse(401), "401 Unauthorized"),
-        (refuse(403), "403 Forbidden"),
-    ],
-    ids=["gated, no token", "gated, licence not accepted", "unauthorized", "forbidden"],
-)
+@pytest.mark.parametrize("gated", [{"X_Error_Code": "GatedRepo"}, {}], ids=["gated", "not gated"])
+@pytest.mark.parametrize(("status", "text"), [(401, "401 Unauthorized"), (403, "403 Forbidden")])
 @pytest.mark.parametrize("where", [LISTING, TREE, "config.json", "HEAD config.json"])
-def test_a_gate_says_where_to_accept_the_licence(server, tmp_path, where, fault, text):
-    server.faults[where] = [fault]
+def test_a_gate_says_where_to_accept_the_licence(server, tmp_path, where, status, text, gated):
+    server.faults[where] = [refuse(status, **gated)]
     refused(tmp_path, text, f"accept the licence at {server.url}/{REPO}", "HF_TOKEN", "correct `hub`")
 
 
@@ -181,15 +169,15 @@ def test_a_mirror_comes_before_the_hub(server, tiny, tmp_path):
 
 def test_a_copy_of_data_mirror_is_a_mirror(server, tmp_path):
     """There a model lies under its name in the suite, with the manifest of the stage `snapshot`."""
-    first = fetch(tmp_path)
-    (tmp_path / "copy/models").mkdir(parents=True)
-    (tmp_path / "out").rename(tmp_path / "copy/models/llama")
+    first, copy = fetch(tmp_path), tmp_path / "copy/models/llama"
+    copy.parent.mkdir(parents=True)
+    (tmp_path / "out").rename(copy)
     server.requests.clear()
     assert fetch(tmp_path, tmp_path / "copy") == first
     assert server.requests == []
     with pytest.raises(UserError, match="no such commit"):
         fetch(tmp_path, tmp_path / "copy", revision="f" * 40)
-    flip(tmp_path / "copy/models/llama" / WEIGHTS)
+    flip(copy / WEIGHTS)
     with pytest.raises(UserError, match=rf"{WEIGHTS}: sha256 is \w+, but \w+ in manifest.json; fetch the model again"):
         fetch(tmp_path, tmp_path / "copy")
 
@@ -238,23 +226,25 @@ def test_a_link_out_of_the_mirror_is_refused(server, tiny, tmp_path, with_manife
     assert fetch(tmp_path, tmp_path / "mirror").files
 
 
-SHARDS = '{"weight_map": {"a": "model-2.safetensors"}}'
-DAMAGED = ("[]", "{", '{"weight_map": 1}', "[" * 100_000)
+INDEX_DAMAGED = "model.safetensors.index.json is not an index of weights"
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(SHARDS, "model-2.safetensors, a shard in"), ('{"weight_map": {"a": ["b"]}}', "a shard in")]
-    + [(content, "model.safetensors.index.json is not an index of weights") for content in DAMAGED],
+    [
+        (None, "no *.safetensors in it"),
+        ('{"weight_map": {"a": "model-2.safetensors"}}', "model-2.safetensors, a shard in"),
+        ('{"weight_map": {"a": ["b"]}}', "a shard in"),
+        *((content, INDEX_DAMAGED) for content in ("[]", "{", '{"weight_map": 1}', "[" * 100_000)),
+    ],
 )
 def test_a_mirror_without_all_weights_is_refused(server, tiny, tmp_path, content, words):
     folder = filled(tmp_path, tiny)
-    index = folder / "model.safetensors.index.json"
-    index.write_text(content)
+    if content is None:
+        (folder / WEIGHTS).unlink()
+    else:
+        (folder / "model.safetensors.index.json").write_text(content)
     refused(tmp_path, words, mirror=tmp_path / "mirror")
-    index.unlink()
-    (folder / WEIGHTS).unlink()
-    refused(tmp_path, "no *.safetensors in it", mirror=tmp_path / "mirror")
 
 
 def filled(tmp_path, tiny):
@@ -277,26 +267,27 @@ def flip(path):
     files.write_bytes(path, bytes(content))
 
 
-def test_untrained_takes_a_snapshot_by_a_second_name_and_refuses_a_changed_one(server, root, tmp_path):
+def test_untrained_takes_a_snapshot_by_a_second_name_and_refuses_a_changed_one(
+    server, root, tmp_path, coevolve, monkeypatch
+):
+    monkeypatch.chdir(root)
     fetch(tmp_path)
     settings = ["tiny=null", "pretrain=null", f"hub={REPO}", "parameters=1000.0", f"revision='{REVISION}'"]
     command = [
-        sys.executable, "-m", "coevolve", "stage", "untrained", "--suite", "smoke",
+        "stage", "untrained", "--suite", "smoke", "--out", tmp_path / "policy", "--on", "model=tiny",
+        "--on", "env=sciworld", "--on", "branch=base/untrained", f"model={tmp_path / 'out' / hub.MANIFEST}",
         *(word for setting in settings for word in ("--set", f"models.tiny.{setting}")),
-        "--out", str(tmp_path / "policy"), "--on", "model=tiny", "--on", "env=sciworld",
-        "--on", "branch=base/untrained",
-        f"model={tmp_path / 'out' / hub.MANIFEST}",
     ]  # fmt: skip
-    subprocess.run(command, cwd=root, check=True)
+    assert coevolve(*command)[0] == 0
     assert (tmp_path / "policy" / WEIGHTS).samefile(tmp_path / "out" / WEIGHTS)
     ref = policy_dir.describe(tmp_path / "policy")
     assert (ref.base, ref.revision) == (REPO, REVISION)
 
     shutil.rmtree(tmp_path / "policy")
     flip(tmp_path / "out" / WEIGHTS)
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert f"coevolve: {tmp_path / 'out' / WEIGHTS}: sha256 is" in done.stderr.strip().splitlines()[-1]
+    status, _, error = coevolve(*command)
+    assert status == 2
+    assert f"coevolve: {tmp_path / 'out' / WEIGHTS}: sha256 is" in error.strip().splitlines()[-1]
     assert not (tmp_path / "policy").exists()
 
 

@@ -1,5 +1,7 @@
 """Ids and masks against what the chat templates themselves write."""
 
+import copy
+import itertools
 from collections import Counter
 
 import pytest
@@ -27,18 +29,18 @@ def contents(*, specials=True):
     )
 
 
+def said(*texts, first="user"):
+    """Messages in turn."""
+    roles = itertools.cycle(("user", "assistant") if first == "user" else ("assistant", "user"))
+    return [Message(role=role, content=text) for role, text in zip(roles, texts, strict=False)]
+
+
 @st.composite
 def conversations(draw, *, specials=True):
     """A prompt and a completion that alternate as they should."""
-    text = contents(specials=specials)
-    prompt = [Message(role="system", content=draw(text))] if draw(st.booleans()) else []
-    for _ in range(draw(st.integers(0, 2))):
-        prompt += [Message(role="user", content=draw(text)), Message(role="assistant", content=draw(text))]
-    prompt.append(Message(role="user", content=draw(text)))
-    completion = [Message(role="assistant", content=draw(text))]
-    for _ in range(draw(st.integers(0, 3))):
-        completion += [Message(role="user", content=draw(text)), Message(role="assistant", content=draw(text))]
-    return prompt, completion
+    texts = st.lists(contents(specials=specials), min_size=1, max_size=7).filter(lambda some: len(some) % 2)
+    prompt = [Message(role="system", content=draw(contents(specials=specials)))] if draw(st.booleans()) else []
+    return prompt + said(*draw(texts)), said(*draw(texts), first="assistant")
 
 
 def template_text(name, messages):
@@ -69,24 +71,16 @@ def actions(rendered):
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=60, deadline=None)
 @given(conversation=conversations())
-def test_exactly_the_actions_and_their_ends_carry_loss(name, conversation):
+def test_exactly_the_actions_and_their_ends_carry_loss_and_the_ids_spell_the_template(name, conversation):
     prompt, completion = conversation
     # SmolLM2 has no tokens for control characters and for what begins with the bytes F1 to F4, as published.
     assume(name != "smollm2" or all(spelled(name, message.content) for message in completion))
-    rendered = RENDERERS[name].render(prompt, completion)
-    spoken = [message.content for message in completion if message.role == "assistant"]
+    rendered, end = RENDERERS[name].render(prompt, completion), RENDERERS[name].end_of_turn
     runs = actions(rendered)
-    assert [RENDERERS[name].decode(run) for run in runs] == spoken
-    assert all(run.count(RENDERERS[name].end_of_turn) == 1 and run[-1] == RENDERERS[name].end_of_turn for run in runs)
-
-
-@pytest.mark.parametrize("name", ["tiny", "qwen3"])
-@settings(max_examples=60, deadline=None)
-@given(conversation=conversations())
-def test_the_ids_spell_the_template(name, conversation):
-    prompt, completion = conversation
-    rendered = RENDERERS[name].render(prompt, completion)
-    assert tokenizer(name).decode(rendered.input_ids) == template_text(name, prompt + completion)
+    assert [RENDERERS[name].decode(run) for run in runs] == [message.content for message in completion[::2]]
+    assert all(run.count(end) == 1 and run[-1] == end for run in runs)
+    if name in ("tiny", "qwen3"):
+        assert tokenizer(name).decode(rendered.input_ids) == template_text(name, prompt + completion)
 
 
 @settings(max_examples=60, deadline=None)
@@ -100,15 +94,9 @@ def test_the_ids_spell_the_template_of_a_sentencepiece_tokenizer(conversation):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_segments_are_the_tokens_of_the_whole_text(name):
-    prompt = [
-        Message(role="system", content="Be brief."),
-        Message(role="user", content="Your task is to find the key."),
-    ]
-    completion = [
-        Message(role="assistant", content="Thought: look.\nAction: open door"),
-        Message(role="user", content="In it you see: a key."),
-        Message(role="assistant", content="Action: take key"),
-    ]
+    prompt = [Message(role="system", content="Be brief."), *said("Your task is to find the key.")]
+    texts = ("Thought: look.\nAction: open door", "In it you see: a key.", "Action: take key")
+    completion = said(*texts, first="assistant")
     whole = tokenizer(name)(template_text(name, prompt + completion), add_special_tokens=False)["input_ids"]
     assert list(RENDERERS[name].render(prompt, completion).input_ids) == whole
 
@@ -141,13 +129,8 @@ def test_sampled_ids_stand_as_they_are_and_only_ever_grow(name, conversation, sa
 
 
 def test_a_turn_that_was_cut_off_is_closed_without_loss():
-    renderer = RENDERERS["qwen3"]
-    prompt = [Message(role="user", content="Go.")]
-    completion = [
-        Message(role="assistant", content="Action: op"),
-        Message(role="user", content="What?"),
-        Message(role="assistant", content="Action: open door"),
-    ]
+    renderer, prompt = RENDERERS["qwen3"], said("Go.")
+    completion = said("Action: op", "What?", "Action: open door", first="assistant")
     cut = renderer.render(prompt, completion, [tuple(tokenizer("qwen3")("Action: op")["input_ids"]), ()])
     whole = renderer.render(prompt, completion)
     assert cut.input_ids == whole.input_ids
@@ -164,8 +147,6 @@ DATED = (
 
 
 def with_template(template, name="tiny"):
-    import copy
-
     changed = copy.deepcopy(tokenizer(name))
     changed.chat_template = template
     return changed
@@ -195,7 +176,7 @@ def test_a_template_that_cannot_be_handled_is_named(template, problem):
 
 def test_a_dated_template_with_its_date_set_writes_that_date():
     dated = with_template(with_variables(DATED, {"date_string": "26 Jul 2024"}))
-    ids = Renderer(dated).prompt_ids((Message(role="user", content="hi"),))
+    ids = Renderer(dated).prompt_ids(said("hi"))
     assert "Today: 26 Jul 2024" in dated.decode(ids)
 
 
@@ -207,10 +188,9 @@ def test_a_template_without_system_messages_still_serves_conversations_without_o
             "{% if add_generation_prompt %}<|assistant|>{% endif %}"
         )
     )
-    user = Message(role="user", content="Go.")
-    assert renderer.prompt_ids([user]) == RENDERERS["tiny"].prompt_ids([user])
+    assert renderer.prompt_ids(said("Go.")) == RENDERERS["tiny"].prompt_ids(said("Go."))
     with pytest.raises(UserError, match="no system message"):
-        renderer.prompt_ids([Message(role="system", content="Be brief."), user])
+        renderer.prompt_ids([Message(role="system", content="Be brief."), *said("Go.")])
 
 
 @pytest.mark.parametrize("roles", [["assistant"], ["user", "user", "user"], ["user", "assistant"], [], ["system"]])
@@ -234,9 +214,8 @@ def test_no_content_is_ever_tokenized_into_a_control_token(made, control):
     text = f"a stove{control}a {control} key {control}"
 
     def ids(content):
-        prompt = [Message(role=role, content=content) for role in ("system", "user", "assistant", "user")]
-        completion = [Message(role=role, content=content) for role in ("assistant", "user", "assistant")]
-        return renderer.render(prompt, completion).input_ids
+        prompt = [Message(role="system", content=content), *said(*[content] * 3)]
+        return renderer.render(prompt, said(*[content] * 3, first="assistant")).input_ids
 
     added = {number for number, token in tokens.added_tokens_decoder.items() if str(token).strip()}
     written = [Counter(number for number in ids(content) if number in added) for content in (text, "a stove")]
@@ -248,16 +227,14 @@ def test_sampled_control_tokens_stay_what_was_sampled():
     renderer, tokens = RENDERERS["qwen3"], tokenizer("qwen3")
     sampled = (*tokens("<think>look</think><tool_call>")["input_ids"], renderer.end_of_turn)
     assert tokens.convert_tokens_to_ids("<tool_call>") in sampled
-    rendered = renderer.render(
-        [Message(role="user", content="Go.")], [Message(role="assistant", content="anything")], [sampled]
-    )
+    rendered = renderer.render(said("Go."), said("anything", first="assistant"), [sampled])
     assert actions(rendered) == [list(sampled)]
     assert renderer.decode(sampled) == "<think>look</think><tool_call>"
 
 
 def test_whitespace_that_is_an_added_token_stays_a_token_of_the_text():
     tokens = qwen_like()
-    ids = Renderer(tokens).prompt_ids([Message(role="user", content="a    key")])
+    ids = Renderer(tokens).prompt_ids(said("a    key"))
     assert tokens.convert_tokens_to_ids("    ") in ids
     assert "a    key" in tokens.decode(ids)
 
@@ -273,7 +250,7 @@ def test_control_tokens_that_the_template_writes_around_an_action_are_kept(name)
         f"{{% else %}}{{{{ m['content'] }}}}{{% endif %}}{end}{{% endfor %}}"
         "{% if add_generation_prompt %}<|assistant|>{% endif %}"
     )
-    messages = [Message(role="user", content="Go."), Message(role="assistant", content="Action: open door")]
+    messages = said("Go.", "Action: open door")
     plain = [message.model_dump() for message in messages]
     whole = tokens(tokens.apply_chat_template(plain, tokenize=False), add_special_tokens=False)["input_ids"]
     rendered = Renderer(tokens).render(messages[:1], messages[1:])

@@ -3,7 +3,6 @@
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
 
 PROGRAM = """
 import os, signal, sys, time
@@ -25,7 +24,7 @@ elif ending != "exit":
 
 
 @contextlib.contextmanager
-def ending(start: str, how: str, *arguments: object) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def ending(start, how, *arguments):
     """A process that ends by itself or by a signal, and the process id of what it `started`; killed with the block."""
     command = [sys.executable, "-c", PROGRAM.format(start=start), how, *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:

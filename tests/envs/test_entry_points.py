@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 SECTION = "from coevolve.config.environments import EnvSection\n\n\nclass Guess(EnvSection):\n    size: int\n"
 #: Prints the digest of the code of `game.domain`, and whether anything of `game` was imported for it.
 DIGEST = """
@@ -18,12 +16,11 @@ USE = """
 from coevolve.config.kinds import known_kinds, section_class
 from coevolve.envs.registry import optional
 from coevolve.errors import UserError
-print(*known_kinds())
-for kind in ("sciworld", "{kind}"):
+for kind in known_kinds():
     try:
-        print(section_class(kind).__module__)
+        print(kind, section_class(kind).__module__)
     except UserError as error:
-        print(error)
+        print(kind, error)
 optional("sciworld", "doctor")
 """
 MODULES = {
@@ -77,35 +74,35 @@ def test_the_digest_covers_what_the_package_imports_of_itself_without_importing_
         assert (python(root, tmp_path, DIGEST)[0].split()[0] == before) == same
 
 
-@pytest.mark.parametrize(
-    ("points", "config", "fault"),
-    [
-        ({"first": {"guess": "game"}}, SECTION, None),
-        ({"first": {"guess": "game"}}, None, "cannot import `game.config` (No module named 'game.config')"),
-        (
-            {"first": {"guess": "game"}},
-            "SECTION = None\n",
-            "0 subclasses of `EnvSection` in the module `game.config`, it must have one",
-        ),
-        (
-            {"first": {"guess": "game"}, "second": {"guess": "other_game"}},
-            SECTION,
-            "several packages have it (game, other_game)",
-        ),
-        ({"first": {"webshop": "game"}}, SECTION, "several packages have it (coevolve.envs.webshop, game)"),
-    ],
-    ids=["usable", "without a section's module", "without a section", "two packages", "a kind of the kit"],
-)
-def test_a_package_that_cannot_be_used_is_named_and_hinders_no_other(root, tmp_path, points, config, fault):
-    for distribution, kinds in points.items():
-        install(tmp_path, distribution, kinds)
-    write(tmp_path / "game", {"__init__.py": ""} | ({"config.py": config} if config else {}))
-    (kind,) = {kind for kinds in points.values() for kind in kinds}
-    known, sciworld, used = python(root, tmp_path, USE.format(kind=kind))
-    assert known.split() == sorted({"bfcl", "intercode_sql", "sciworld", "webshop", kind})
-    assert sciworld == "coevolve.envs.sciworld.config"
-    fix = f"correct the package or remove it (`pip uninstall {', '.join(points)}`)."
-    assert used == (f"environment `{kind}`: {fault}; {fix}" if fault else "game.config")
+#: The names in the entry points of a distribution, and the text of the package's `config.py`, if it has one.
+PACKAGES = {
+    "usable": ("guess", SECTION),
+    "moduleless": ("chess", None),
+    "sectionless": ("go", "SECTION = None\n"),
+    "first": ("twice", SECTION),
+    "second": ("twice", SECTION),
+    "shop": ("webshop", SECTION),
+}
+FAULTS = {
+    "chess": ("cannot import `moduleless.config` (No module named 'moduleless.config')", "moduleless"),
+    "go": ("0 subclasses of `EnvSection` in the module `sectionless.config`, it must have one", "sectionless"),
+    "twice": ("several packages have it (first, second)", "first, second"),
+    "webshop": ("several packages have it (coevolve.envs.webshop, shop)", "shop"),
+}
+
+
+def test_packages_that_cannot_be_used_are_named_and_hinder_no_other(root, tmp_path):
+    for package, (kind, config) in PACKAGES.items():
+        install(tmp_path, package, {kind: package})
+        write(tmp_path / package, {"__init__.py": ""} | ({"config.py": config} if config else {}))
+    usable = {kind: f"coevolve.envs.{kind}.config" for kind in ("bfcl", "intercode_sql", "sciworld")}
+    faults = {
+        kind: f"environment `{kind}`: {fault}; correct the package or remove it (`pip uninstall {names}`)."
+        for kind, (fault, names) in FAULTS.items()
+    }
+    used = dict(line.split(" ", 1) for line in python(root, tmp_path, USE))
+    assert used == usable | {"guess": "usable.config"} | faults
+    assert list(used) == sorted(used)
 
 
 GAME = """

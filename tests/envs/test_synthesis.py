@@ -66,8 +66,13 @@ def judged(setup, executions, actions):
     return judge(executions, actions, functools.partial(synthesis(setup.config).executed, setup))
 
 
-def test_reference_solutions_earn_one_from_a_fresh_reset_twice(setup, made):
+def test_exploration_gives_different_tasks_whose_reference_solutions_earn_one_from_a_fresh_reset_twice(setup, made):
+    assert len(made) >= 30
+    assert len({draft.solution for _, _, draft, _ in made}) > len(made) / 2
     with domain(setup.config).pool(setup, 2) as (first, second):
+        for start, _, draft, task in made:
+            assert draft.instruction in first.start(task)
+            assert (task.split, task.kind, task.env) == (start.split, start.kind, start.env)
         outcomes = [judged(setup, runs(setup, first, task), len(draft.solution)) for _, _, draft, task in made]
         valid = [outcome for outcome in outcomes if isinstance(outcome, Validation)]
         assert len(valid) > EXECUTABLE[setup.config.kind] * len(made), outcomes
@@ -76,15 +81,6 @@ def test_reference_solutions_earn_one_from_a_fresh_reset_twice(setup, made):
         again = {task.task_id: runs(setup, second, task, 1)[0] for _, _, _, task in reversed(made)}
         once = {task.task_id: runs(setup, first, task, 1)[0] for _, _, _, task in made}
     assert {name: run.turns for name, run in again.items()} == {name: run.turns for name, run in once.items()}
-
-
-def test_exploration_gives_tasks_that_show_their_instruction_and_keep_the_split_of_their_start(setup, made):
-    assert len(made) >= 30
-    assert len({draft.solution for _, _, draft, _ in made}) > len(made) / 2
-    with domain(setup.config).pool(setup, 1) as (env,):
-        for start, _, draft, task in made:
-            assert draft.instruction in env.start(task)
-            assert (task.split, task.kind, task.env) == (start.split, start.kind, start.env)
 
 
 def test_a_reference_solution_is_known_of_synthetic_tasks_and_of_evaluated_ones_with_gold_calls(setup, made):

@@ -1,6 +1,5 @@
 """Environments in worker processes: the same episodes as here, and what becomes of a process that is killed."""
 
-import itertools
 import os
 import re
 import shutil
@@ -21,8 +20,8 @@ from coevolve.chat.prompts import write_action
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
 from coevolve.dag.plan import Plan
+from coevolve.envs import registry
 from coevolve.envs.base import EnvError, Setup
-from coevolve.envs.webshop import domain as webshop
 from coevolve.envs.workers import environments, pool
 from coevolve.errors import UserError
 from coevolve.policies.scripted import ScriptedPolicy
@@ -66,54 +65,47 @@ def test_key_door_episodes_are_the_same_in_processes(tmp_path, processes):
     assert {trajectory.reward for trajectory in there} == {1.0}
 
 
-@pytest.fixture(scope="module")
-def setup_of(root, tmp_path_factory):
-    """Makes the setup of an environment of the smoke suite with other values; the small shop is prepared."""
-    suite, shop = load_suite(root / "configs/suites/smoke.yaml"), tmp_path_factory.mktemp("shop")
-
-    def setup(kind, **changes):
-        section = suite.envs[kind].model_copy(update=changes)
-        return Setup(section, f"envs.{kind}", suite.protocol, quirks(suite), shop)
-
-    webshop.prepare(setup("webshop"), shop)
-    return setup
-
-
-def shopper(conversation):
-    """Searches, strays and buys, as the episode's number says."""
-    seen = (conversation.turns[-1].observation if conversation.turns else conversation.prompt[-1].content).lower()
-    rng = seeds.generator(3, conversation.key, len(conversation.turns))
-    products = re.findall(r"\bb0\w{8}\b", seen)
-    choices = ["search[<r>]", "search[red cup]", f"search[{seen[-40:]}]", "click[next >]", "click[description]"]
-    chosen = str(rng.choice([*choices, *["click[buy now]"] * 4, *(f"click[{product}]" for product in products)]))
-    return write_action(chosen) if rng.random() < 0.95 else "I wonder."
+#: By environment: other keys of its section, numbers of tasks (None: all) and of different rewards, and actions.
+TOURS = {
+    "webshop": (
+        ({}, None, 4),
+        ("search[<r>]", "search[red cup]", "click[next >]", "click[description]", *["click[buy now]"] * 4),
+    ),
+    "sciworld": (
+        ({"step_limit": 5}, 3, 1),
+        ("look around", "teleport to kitchen", "open cupboard", "dig", "look at table"),
+    ),
+}
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_webshop_episodes_are_the_same_in_processes(setup_of, tmp_path, processes):
-    wanted = webshop.select(setup_of("webshop")).training
-    with environments(setup_of("webshop", processes=0), 8) as envs:
-        here = play(tmp_path / "here.jsonl", envs, wanted, shopper)
-    with environments(setup_of("webshop", processes=processes), 8) as envs:
-        assert len({env._process for env in envs}) == processes
-        there = play(tmp_path / "there.jsonl", envs, wanted, shopper)
-    assert content(there) == content(here)
-    assert {t.stop for t in here} == {StopReason.DONE, StopReason.STEP_LIMIT} and len({t.reward for t in here}) > 3
+@pytest.mark.parametrize("kind", TOURS)
+def test_episodes_of_an_environment_are_the_same_in_processes(root, tmp_path, kind):
+    if kind == "sciworld":
+        pytest.importorskip("scienceworld")
+    suite, ((keys, count, rewards), actions) = load_suite(root / "configs/suites/smoke.yaml"), TOURS[kind]
+    domain = registry.domain(suite.envs[kind])
 
-
-def test_scienceworld_episodes_are_the_same_in_processes(setup_of, tmp_path):
-    pytest.importorskip("scienceworld")
-    from coevolve.envs.sciworld.tasks import listed
+    def setup(processes):
+        section = suite.envs[kind].model_copy(update=keys | {"processes": processes})
+        return Setup(section, f"envs.{kind}", suite.protocol, quirks(suite), tmp_path)
 
     def tour(conversation):
-        actions = itertools.cycle(["look around", "teleport to kitchen", "open cupboard", "dig", "look at table"])
-        return write_action(next(itertools.islice(actions, len(conversation.turns), None)))
+        """Draws an action, or a click on a product that is seen."""
+        seen = conversation.turns[-1].observation.lower() if conversation.turns else ""
+        rng = seeds.generator(3, conversation.key, len(conversation.turns))
+        chosen = rng.choice([*actions, *(f"click[{product}]" for product in re.findall(r"\bb0\w{8}\b", seen))])
+        return write_action(str(chosen)) if rng.random() < 0.95 else "I wonder."
 
-    wanted, found = listed("official", "train")[::1500], []
-    for processes in (0, 2):
-        with environments(setup_of("sciworld", step_limit=5, processes=processes), 3) as envs:
-            found.append(content(play(tmp_path / f"{processes}.jsonl", envs, wanted, tour)))
-    assert found[0] == found[1]
+    if suite.envs[kind].prepared:
+        domain.prepare(setup(0), tmp_path)
+    wanted, found = domain.select(setup(0)).training[:count], []
+    for processes in (0, 1, 2):
+        with environments(setup(processes), 8) as envs:
+            assert len({getattr(env, "_process", None) for env in envs}) == max(processes, 1)
+            episodes = play(tmp_path / f"{processes}.jsonl", envs, wanted, tour)
+            found.append(content(episodes))
+    assert found[0] == found[1] == found[2]
+    assert len({episode.reward for episode in episodes}) >= rewards
 
 
 def test_errors_travel(trapdoors):
@@ -130,11 +122,13 @@ def test_errors_travel(trapdoors):
     assert {place(one)[1] for one in trapdoors} == {"False"}  # no process imports torch
 
 
-def test_what_cannot_be_opened_says_why_here(tmp_path):
+def test_what_cannot_be_opened_or_ends_in_the_middle_of_an_answer_says_why_here():
     before = psutil.Process().children()  # of other tests
     with pytest.raises(UserError, match="walled up"), pool(keydoor.walled_up, 2, 1):
         pass
     assert set(psutil.Process().children()) <= set(before)
+    with pool(keydoor.half_said, 1, 1) as (env,), pytest.raises(EnvError, match="has ended"):
+        env.start(task(0))
 
 
 def test_a_killed_process_is_an_error_of_its_own_episodes_and_replaced(trapdoors):
@@ -180,23 +174,19 @@ def test_a_new_process_that_fails_to_open_is_replaced_by_the_next_start(tmp_path
     assert (tmp_path / "log").read_text() == "opening\n" * 4
 
 
-def test_an_episode_whose_process_always_ends_is_counted(tmp_path):
-    with pool(keydoor.trapdoors, 1, 1) as envs:
-        (episode,) = play(tmp_path / "e.jsonl", envs, tasks(1), lambda _: write_action("jump"), retries=1)
-    assert (episode.stop, episode.reward, episode.attempts) == (StopReason.ENV_ERROR, 0.0, 2)
-    assert "has ended" in episode.error
-
-
 def test_a_step_that_does_not_end_costs_no_other_episode_an_attempt(tmp_path):
-    """Four environments share a process, which one task hangs in each attempt."""
+    """Four environments share a process, which one task hangs in each attempt; an episode that ends it is counted."""
 
     def script(conversation):
         return write_action("sleep") if conversation.key == "door0#0" and conversation.turns else expert(conversation)
 
     with pool(keydoor.trapdoors, 4, 1, step_seconds=1.0) as envs:
         hung, *others = play(tmp_path / "shared.jsonl", envs, tasks(8), script, retries=2)
-    assert (hung.stop, hung.reward, hung.attempts) == (StopReason.ENV_ERROR, 0.0, 3)
+        (ended,) = play(tmp_path / "ended.jsonl", envs[:1], tasks(1), lambda _: write_action("jump"), retries=1)
+    found = [(episode.stop, episode.reward, episode.attempts) for episode in (hung, ended)]
+    assert found == [(StopReason.ENV_ERROR, 0.0, 3), (StopReason.ENV_ERROR, 0.0, 2)]
     assert hung.error == "`step` took longer than `step_seconds: 1`; its process was killed"
+    assert "has ended" in ended.error
     assert content(others) == content(play(tmp_path / "whole.jsonl", [keydoor.KeyDoor()], tasks(8)[1:]))
     assert {episode.attempts for episode in others} == {1}
 
@@ -271,11 +261,6 @@ def test_processes_rerun_nothing(root):
     plans = [Plan(load_suite(root / "configs/suites/smoke.yaml", [f"envs.webshop.processes={n}"])) for n in (0, 3)]
     assert len({tuple(plan.fingerprint(*job) for job in plan.jobs()) for plan in plans}) == 1
     assert [plan.restricted("rollout", {"env": "webshop"}).envs["webshop"].processes for plan in plans] == [0, 3]
-
-
-def test_a_process_that_is_killed_in_the_middle_of_an_answer():
-    with pool(keydoor.half_said, 1, 1) as (env,), pytest.raises(EnvError, match="has ended"):
-        env.start(task(0))
 
 
 REPLACED = """

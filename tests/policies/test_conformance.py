@@ -77,10 +77,6 @@ def engine(request, tmp_path_factory):
     gc.collect()
 
 
-def test_it_carries_the_name_and_hash_of_its_directory(engine):
-    assert engine.policy().ref == policy_dir.describe(engine._path)
-
-
 def test_greedy_tokens_are_those_of_generate_on_the_whole_history(engine):
     policy, conversations, lengths = engine.policy(), [opening(number) for number in range(8)], []
     for _ in range(3):
@@ -124,19 +120,14 @@ def test_every_turn_draws_anew(engine):
     assert first != second
 
 
-def test_neither_order_nor_batch_nor_earlier_calls_matter(engine):
-    conversations = [opening(number) for number in range(8)]
-    forwards = play(engine.policy(), conversations, SAMPLED)
+def test_neither_order_nor_batch_nor_earlier_calls_matter_nor_what_was_forgotten(engine):
+    conversations, policy = [opening(number) for number in range(8)], engine.policy()
+    forwards = play(policy, conversations, SAMPLED)
     assert play(engine.policy(), conversations[::-1], SAMPLED)[::-1] == forwards
     assert play(engine.policy(), [opening(3)], SAMPLED) == [forwards[3]]
-
-
-def test_after_forget_completions_are_the_same(engine):
-    policy, conversation = engine.policy(), opening(2)
-    completions = play(policy, [conversation], SAMPLED)
-    policy.forget(conversation.key)
+    policy.forget(conversations[2].key)
     policy.forget("unknown")
-    assert play(policy, [conversation], SAMPLED) == completions
+    assert play(policy, [opening(2)], SAMPLED) == [forwards[2]]
 
 
 @pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
@@ -165,7 +156,8 @@ def test_a_long_prompt_may_lose_its_beginning(engine):
     assert lost[0] == 0 < lost[1] < lost[2]
 
 
-def test_no_conversations_give_no_completions_and_more_new_tokens_than_context_are_refused(engine):
+def test_it_names_its_directory_and_refuses_more_new_tokens_than_context(engine):
+    assert engine.policy().ref == policy_dir.describe(engine._path)
     assert engine.policy().complete([], GREEDY) == []
     with pytest.raises(UserError, match="max_new_tokens"):
         engine.policy(context=12).complete([opening(0)], GREEDY)

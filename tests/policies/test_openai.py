@@ -6,7 +6,6 @@ import json
 import time
 import traceback
 import tracemalloc
-from dataclasses import replace
 
 import pytest
 from policies import talk
@@ -14,11 +13,12 @@ from policies.chatserver import KEY, MODEL, closing, refusing, serving, stalling
 from policies.played import ENDPOINT, Local, play
 from templates.models import tokenizer
 
+from coevolve import seeds
 from coevolve.chat.chat_template import Renderer
 from coevolve.chat.prompts import prompt_messages, write_action
 from coevolve.errors import UserError
 from coevolve.policies import endpoint, openai
-from coevolve.policies.base import Conversation
+from coevolve.policies.base import Completion, Conversation
 from coevolve.policies.endpoint import Usage
 from coevolve.policies.openai import OpenAIPolicy
 from coevolve.policies.scripted import ScriptedPolicy
@@ -58,17 +58,24 @@ def journal(tmp_path):
     opened.close()
 
 
-def connect(journal, context=4096, model=MODEL, **changes):
-    return OpenAIPolicy(ENDPOINT.model_copy(update={"model": model, **changes}), context=context, journal=journal)
+def connect(journal, context=4096, **changes):
+    section = ENDPOINT.model_copy(update={"model": MODEL, **changes})
+    return OpenAIPolicy(section, context=context, journal=journal)
+
+
+def conversation(number=0, *turns):
+    return Conversation(f"door{number}#0", number, prompt_messages(f"You are in room {number}."), turns)
+
+
+def ask(journal, **changes):
+    """The completion of one conversation."""
+    (completion,) = connect(journal, **changes).complete([conversation()], SAMPLING)
+    return completion
 
 
 def sending(content):
     """A fault: another content."""
     return lambda chat: chat.send(200, content) or True
-
-
-def conversation(number=0):
-    return Conversation(f"door{number}#0", number, prompt_messages(f"You are in room {number}."), ())
 
 
 def test_episodes_through_http_are_those_played_here(monkeypatch, tmp_path, journal):
@@ -92,9 +99,11 @@ def test_episodes_through_http_are_those_played_here(monkeypatch, tmp_path, jour
     assert spent["cost"] == pytest.approx((2 * spent["prompt_tokens"] + 8 * spent["completion_tokens"]) / 1e6)
 
 
-def test_a_player_that_reads_opens_every_door_and_leaves_no_key(server, tmp_path, journal):
+def test_a_player_that_reads_opens_every_door_with_a_seed_for_each_turn_and_leaves_no_key(server, tmp_path, journal):
     episodes = play(connect(journal), tmp_path / "episodes.jsonl", max_new_tokens=10)
     assert [episode.reward for episode in episodes] == [1.0] * 6
+    sent = [body["seed"] for body in server.bodies]
+    assert len(set(sent)) == len(sent) and all(0 <= seed < 2**31 for seed in sent)
     assert not [path for path in tmp_path.rglob("*") if KEY in path.read_text()]
 
 
@@ -112,8 +121,7 @@ def test_a_player_that_reads_opens_every_door_and_leaves_no_key(server, tmp_path
 def test_transient_errors_are_retried(server, journal, fault, pause):
     server.faults.append(fault)
     began = time.monotonic()
-    (completion,) = connect(journal, timeout_seconds=2.0).complete([conversation()], SAMPLING)
-    assert completion.text == "Action: go right"
+    assert ask(journal, timeout_seconds=2.0).text == "Action: go right"
     assert len(server.bodies) == 2
     assert time.monotonic() - began >= pause
     assert len(journal.records) == 1
@@ -124,7 +132,7 @@ def test_transient_errors_are_retried(server, journal, fault, pause):
     [
         (refusing(401, f"Incorrect API key provided: {KEY}"), "OPENAI_API_KEY is not accepted"),
         (refusing(403, f"{KEY} may not"), "has no access to model `tiny`"),
-        (refusing(404, f"no such thing for {KEY}"), "correct `endpoint.model` or OPENAI_BASE_URL"),
+        (refusing(404, f"none for {KEY}"), "model `tiny` was not found .*correct `endpoint.model` or OPENAI_BASE_URL"),
         (refusing(400, f"no seed for {KEY}"), "rejected.*`endpoint` section"),
         (refusing(422, f"no top_p for {KEY}"), "rejected.*`endpoint` section"),
         (refusing(429, f"{KEY} is out of credit"), "too many requests .*kept"),
@@ -132,15 +140,15 @@ def test_transient_errors_are_retried(server, journal, fault, pause):
         (refusing(500, f"trouble with {KEY}"), "still failing .*kept"),
         (closing, "no response .*kept"),
         (STALL, "no response .*kept"),
-        (lambda chat: chat.send(200, "<html>hello</html>", kind="text/html") or True, "not a chat completion"),
-        (sending({"choices": []}), "not a chat completion"),
-        (sending("{torn"), "not a chat completion"),
+        # A limit of the key is not a full context.
+        (refusing(413, f"{KEY}: too large, tokens per minute"), "too large for the key's limit .*lower `concurrency`"),
+        (refusing(400, "'temperature' does not support 0.0 with this model"), "add `temperature` to its key `omit`"),
     ],
 )
 def test_persistent_errors_are_a_sentence_without_the_key(server, journal, fault, sentence):
     server.faults.extend([fault] * 2)
     with pytest.raises(UserError, match=sentence) as raised:
-        connect(journal, retries=1, timeout_seconds=0.2 if fault is STALL else 5.0).complete([conversation()], SAMPLING)
+        ask(journal, retries=1, timeout_seconds=0.2 if fault is STALL else 5.0)
     assert KEY not in "".join(traceback.format_exception(raised.value))
     assert f"127.0.0.1:{server.server_port}" in str(raised.value)
 
@@ -161,7 +169,7 @@ def test_a_key_that_is_a_short_word_is_hidden_only_where_it_is_one(journal, monk
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         server.faults.append(refusing(400, "use max_completion_tokens, not x or sk-42secret"))
         with pytest.raises(UserError) as raised:
-            connect(journal).complete([conversation()], SAMPLING)
+            ask(journal)
     assert shown in str(raised.value)
 
 
@@ -181,27 +189,30 @@ def choice(**changes):
     return answering(choices=[{**GOOD["choices"][0], **changes}])
 
 
+def saying(content):
+    return choice(message={"role": "assistant", "content": content})
+
+
 @pytest.mark.parametrize(
     "fault",
     [
-        *(answering(choices=choices) for choices in (None, 7, {}, ["text"], [None])),
+        *(answering(choices=choices) for choices in (None, 7, {}, [], ["text"], [None])),
         *(choice(message=message) for message in (None, "text")),
-        choice(message={"role": "assistant", "content": 7}),
-        choice(message={"role": "assistant", "content": ["Action: wait"]}),
+        *(saying(content) for content in (7, ["Action: wait"])),
         *(answering(usage=usage) for usage in ("many", {})),
         *(answering(usage={"prompt_tokens": tokens, "completion_tokens": 2}) for tokens in ("3", -3, 10**400)),
-        *(sending(content) for content in ([], "null", "", "[" * 100_000, "\xff{")),
+        *(sending(content) for content in ([], "null", "", "{torn", "[" * 100_000, "\xff{")),
+        lambda chat: chat.send(200, "<html>hello</html>", kind="text/html") or True,
     ],
 )
 def test_a_malformed_completion_is_retried_and_then_a_sentence(server, journal, monkeypatch, fault):
     monkeypatch.setattr(openai, "LONGEST_PAUSE_SECONDS", 0.01)
     server.faults.append(fault)
-    (completion,) = connect(journal).complete([conversation()], SAMPLING)
-    assert completion.text == "Action: go right"
+    assert ask(journal).text == "Action: go right"
     assert len(server.bodies) == 2
     server.faults.extend([fault] * 3)
-    with pytest.raises(UserError, match="not a chat completion, 3 times"):
-        connect(journal).complete([conversation()], SAMPLING)
+    with pytest.raises(UserError, match=rf":{server.server_port}: the response is not a chat completion, 3 times"):
+        ask(journal)
     assert len(server.bodies) == 5
     assert len(journal.records) == 1
 
@@ -230,11 +241,10 @@ SLOW = b"HTTP/1.1 200 OK\r\nX-Slow: " + b"x" * 400 + b"\r\nContent-Length: 2\r\n
 def test_a_response_has_one_time_out_as_a_whole(server, journal, fault):
     """The last byte would come after 20 s, and no two are 1 s apart."""
     server.faults.append(fault)
-    (completion,) = connect(journal, timeout_seconds=1.0).complete([conversation()], SAMPLING)
-    assert completion.text == "Action: go right"
+    assert ask(journal, timeout_seconds=1.0).text == "Action: go right"
     server.faults.extend([fault] * 2)
     with pytest.raises(UserError, match="no response after 1 retries"):
-        connect(journal, timeout_seconds=1.0, retries=1).complete([conversation()], SAMPLING)
+        ask(journal, timeout_seconds=1.0, retries=1)
 
 
 def flooding(chat):
@@ -251,7 +261,7 @@ def test_a_body_is_read_up_to_a_bound(server, journal):
     """Compressed blanks are counted as what they are; the body of a redirection is not read."""
     server.flooded = 0
     server.faults.append(flooding)
-    assert connect(journal).complete([conversation()], SAMPLING)[0].text == "Action: wait"
+    assert ask(journal).text == "Action: wait"
     while server.inside:
         time.sleep(0.01)
     assert 16 <= server.flooded < 64  # and what the sockets hold
@@ -259,85 +269,77 @@ def test_a_body_is_read_up_to_a_bound(server, journal):
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(blanks)
     server.faults.append(lambda chat: chat.wfile.write(head + blanks) and closing(chat))
     tracemalloc.start()
-    assert connect(journal).complete([conversation()], SAMPLING)[0].text == "Action: go right"
+    assert ask(journal).text == "Action: go right"
     assert tracemalloc.get_traced_memory()[1] < 200e6
     tracemalloc.stop()
     location = b"HTTP/1.1 308 Moved\r\nLocation: /v1/chat/completions\r\n\r\n"
     server.faults.append(trickling(b" " * 400, head=location))
     bodies = len(server.bodies)
-    assert connect(journal, retries=0).complete([conversation()], SAMPLING)[0].text == "Action: go right"
+    assert ask(journal, retries=0).text == "Action: go right"
     assert len(server.bodies) == bodies + 2
 
 
-def test_an_answer_that_repeats_the_key_is_recorded_without_it(server, journal):
-    server.faults.append(choice(message={"role": "assistant", "content": f"Action: say {KEY}!"}))
-    assert connect(journal).complete([conversation()], SAMPLING)[0].text == "Action: say ***!"
-
-
-def test_a_completion_without_text_or_usage_is_an_empty_turn(server, journal):
-    server.faults.append(choice(message={"role": "assistant"}, finish_reason=7))
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (answering(), Completion("Action: wait")),
+        (choice(finish_reason="length"), Completion("Action: wait", truncated=True)),
+        (choice(message={"role": "assistant"}, finish_reason=7), Completion("")),
+        (saying([{"type": "text", "text": "Action: "}, {"type": "text", "text": "wait"}]), Completion("Action: wait")),
+        (saying(f" Action: say {KEY}!\n"), Completion("Action: say ***!")),
+    ],
+)
+def test_an_answers_text_is_read_without_the_key_and_its_usage_recorded(server, journal, fault, expected):
+    server.faults.append(fault)
+    assert ask(journal) == expected
     server.faults.append(answering(usage=None))
-    assert [connect(journal).complete([conversation()], SAMPLING)[0].text for _ in range(2)] == ["", "Action: wait"]
+    assert ask(journal, context=SAMPLING.max_new_tokens).text == "Action: wait"
+    assert journal.records == [
+        Usage(key="door0#0", prompt_tokens=tokens, completion_tokens=said) for tokens, said in ((3, 2), (0, 0))
+    ]
 
 
 def test_a_lone_surrogate_from_an_endpoint_is_replaced(server, tmp_path, journal):
     """JSON may hold one; it killed the whole rollout when the episode was written, and a draft of a task likewise."""
     text = r'{"choices": [{"message": {"role": "assistant", "content": "Action: go \ud83d right"}}]}'
     server.faults.extend([sending(text)] * 50)
-    assert connect(journal).complete([conversation()], SAMPLING)[0].text == "Action: go \ufffd right"
     episodes = play(connect(journal), tmp_path / "episodes.jsonl", max_new_tokens=10)
-    assert {turn.text for episode in episodes for turn in episode.turns} == {"Action: go \ufffd right"}
-    assert {turn.action for episode in episodes for turn in episode.turns} == {"go \ufffd right"}
+    turns = {(turn.text, turn.action) for episode in episodes for turn in episode.turns}
+    assert turns == {("Action: go \ufffd right", "go \ufffd right")}
 
 
 @pytest.mark.parametrize(
-    ("key", "sentence"),
+    ("variable", "value", "sentence"),
     [
-        ("sk-wrong", "not accepted"),
-        (f"{KEY}\n", "OPENAI_API_KEY: holds a blank, .*; export it again"),
-        (f"{KEY} ", "OPENAI_API_KEY: holds a blank, .*; export it again"),
-        ("ключ", "OPENAI_API_KEY: holds a blank, .*; export it again"),
-        (None, "OPENAI_API_KEY: not set"),
+        ("OPENAI_API_KEY", None, "OPENAI_API_KEY: not set"),
+        ("OPENAI_API_KEY", "sk-wrong", "not accepted"),
+        *(
+            ("OPENAI_API_KEY", key, "OPENAI_API_KEY: holds a blank, .*; export it again")
+            for key in (f"{KEY}\n", f"{KEY} ", "\u043a\u043b\u044e\u0447")
+        ),
+        ("OPENAI_BASE_URL", "http://someone:secret@127.0.0.1:9/v1", r"127\.0\.0\.1:9: no response"),
+        *(
+            ("OPENAI_BASE_URL", address, "OPENAI_BASE_URL: not an address such as")
+            for address in (
+                *("http://127.0.0.1:80a/v1", "http://127.0.0.1:99999/v1", "http://[::1", "127.0.0.1:9/v1"),
+                *("http://127.0.0.1:9/v1\n", "http://a..b/v1", "http://\u2603.com/v1"),
+            )
+        ),
     ],
 )
-def test_a_missing_or_wrong_key_is_a_sentence_without_it(server, journal, monkeypatch, key, sentence):
-    if key is None:
-        monkeypatch.delenv("OPENAI_API_KEY")
-    else:
-        monkeypatch.setenv("OPENAI_API_KEY", key)
+def test_a_key_or_an_address_that_is_wrong_is_a_sentence_without_it(
+    server, journal, monkeypatch, variable, value, sentence
+):
+    monkeypatch.delenv(variable) if value is None else monkeypatch.setenv(variable, value)
     with pytest.raises(UserError, match=sentence) as raised:
-        connect(journal, retries=0).complete([conversation()], SAMPLING)
-    assert key is None or key.strip() not in str(raised.value)
-
-
-def test_an_unknown_model_and_no_server_are_errors(server, journal, monkeypatch):
-    with pytest.raises(UserError, match="model `gigantic` was not found"):
-        connect(journal, model="gigantic").complete([conversation()], SAMPLING)
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://someone:secret@127.0.0.1:9/v1")
-    with pytest.raises(UserError, match=r"127\.0\.0\.1:9: no response") as raised:
-        connect(journal, retries=0).complete([conversation()], SAMPLING)
+        ask(journal, retries=0)
+    assert value is None or value.strip() not in str(raised.value)
     assert "secret" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        *("http://127.0.0.1:80a/v1", "http://127.0.0.1:99999/v1", "http://[::1", "127.0.0.1:9/v1"),
-        *("http://127.0.0.1:9/v1\n", "http://a..b/v1", "http://\u2603.com/v1"),
-    ],
-)
-def test_a_malformed_address_is_a_sentence_and_an_empty_one_openais(journal, monkeypatch, address):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("OPENAI_BASE_URL", address)
-    with pytest.raises(UserError, match="OPENAI_BASE_URL: not an address such as"):
-        connect(journal)
-    monkeypatch.setenv("OPENAI_BASE_URL", "")
-    assert str(connect(journal)._client.base_url) == "https://api.openai.com/v1/"
 
 
 def test_what_was_answered_before_a_failure_is_counted(server, journal):
     """The second conversation fails; the first was paid for."""
-    assert len(connect(journal, concurrency=1).complete([conversation()], SAMPLING)) == 1
+    assert ask(journal, concurrency=1)
     server.faults.extend([lambda chat: False, refusing(401)])
     with pytest.raises(UserError):
         connect(journal, concurrency=1).complete([conversation(), conversation(1)], SAMPLING)
@@ -362,8 +364,7 @@ def test_what_was_answered_before_a_failure_is_counted(server, journal):
 )
 def test_a_conversation_that_is_refused_as_too_long_does_not_fit(server, journal, message, code):
     server.faults.append(refusing(422 if "validation" in message else 400, message, code))
-    (completion,) = connect(journal).complete([conversation()], SAMPLING)
-    assert completion.stop is StopReason.CONTEXT
+    assert ask(journal) == Completion("", stop=StopReason.CONTEXT)
     assert not journal.records
 
 
@@ -394,29 +395,6 @@ def test_a_content_filter_ends_one_episode_and_not_the_job(server, tmp_path, jou
     assert (filtered.turns, filtered.reward) == ((), 0.0)
 
 
-def test_a_limit_of_the_key_is_not_a_full_context(server, journal):
-    server.faults.append(refusing(413, "Request too large for model `m` on tokens per minute (TPM): Limit 6000", None))
-    with pytest.raises(UserError, match=r"too large for the key's limit .*lower `concurrency`"):
-        connect(journal).complete([conversation()], SAMPLING)
-
-
-def test_a_parameter_that_is_refused_is_named_and_can_be_left_out(server, journal):
-    server.faults.append(refusing(400, "Unsupported value: 'temperature' does not support 0.0 with this model.", None))
-    with pytest.raises(UserError, match="add `temperature` to its key `omit`"):
-        connect(journal).complete([conversation()], SAMPLING)
-    server.faults.append(answering())
-    connect(journal, omit=["temperature", "top_p"]).complete([conversation()], SAMPLING)
-    assert server.bodies[-1].keys() == {"model", "messages", "max_tokens", "seed"}
-
-
-def test_an_answer_in_parts_is_joined_and_an_empty_one_is_not_sent_back(server, journal):
-    parts = [{"type": "text", "text": "Action: "}, {"type": "text", "text": "wait"}]
-    server.faults.append(choice(message={"role": "assistant", "content": parts}))
-    silent = replace(conversation(), turns=(Turn(text="", action=None, observation="I found no action."),))
-    assert connect(journal).complete([silent], SAMPLING)[0].text == "Action: wait"
-    assert [message["content"] for message in server.bodies[-1]["messages"]][1:] == ["...", "I found no action."]
-
-
 def test_as_many_requests_at_once_as_allowed_answered_in_order(server, journal):
     server.pause = 0.2
     completions = connect(journal, concurrency=3).complete([conversation(number) for number in range(12)], SAMPLING)
@@ -425,17 +403,19 @@ def test_as_many_requests_at_once_as_allowed_answered_in_order(server, journal):
     assert {usage.key for usage in journal.records} == {f"door{number}#0" for number in range(12)}
 
 
-def test_a_request_holds_the_sampling_parameters(server, journal, tmp_path):
-    play(connect(journal), tmp_path / "episodes.jsonl", max_new_tokens=10)
-    seeds = [body["seed"] for body in server.bodies]
-    assert len(set(seeds)) == len(seeds) and all(0 <= seed < 2**31 for seed in seeds)
-    connect(journal, seeds=False, length="max_completion_tokens").complete([conversation()], SAMPLING)
-    messages = [{"role": "user", "content": "You are in room 0."}]
-    sampling = {"temperature": 0.0, "top_p": 1.0, "max_completion_tokens": 10}
-    assert server.bodies[-1] == {"model": MODEL, "messages": messages, **sampling}
+def test_a_request_holds_what_the_section_names_and_no_empty_answer(server, journal):
+    silent = conversation(0, Turn(text="", action=None, observation="I found no action."))
+    said = (("user", "You are in room 0."), ("assistant", "..."), ("user", "I found no action."))
+    common = {"model": MODEL, "messages": [{"role": role, "content": text} for role, text in said]}
+    connect(journal, seeds=False, length="max_completion_tokens").complete([silent], SAMPLING)
+    server.faults.append(answering())
+    connect(journal, omit=["temperature", "top_p"]).complete([silent], SAMPLING)
+    whole, bare = server.bodies
+    assert whole == common | {"temperature": 0.0, "top_p": 1.0, "max_completion_tokens": 10}
+    assert bare == common | {"max_tokens": 10, "seed": seeds.derive(0, "turn", 1) % 2**31}
 
 
-def test_a_policy_is_named_by_its_model_and_endpoint(server, tmp_path, monkeypatch):
+def test_a_policy_is_named_by_its_model_and_endpoint(server, journal, tmp_path, monkeypatch):
     ref = endpoint.endpoint_ref(MODEL)
     files.write_bytes(tmp_path / "policy.json", ref.to_json().encode())
     endpoint.check_ref(tmp_path, MODEL)
@@ -444,6 +424,7 @@ def test_a_policy_is_named_by_its_model_and_endpoint(server, tmp_path, monkeypat
     assert endpoint.endpoint_ref("other") != ref
     with pytest.raises(UserError, match="rerun"):
         endpoint.check_ref(tmp_path / "missing", MODEL)
-    monkeypatch.delenv("OPENAI_BASE_URL")
+    monkeypatch.setenv("OPENAI_BASE_URL", "")
+    assert str(connect(journal)._client.base_url) == "https://api.openai.com/v1/"
     with pytest.raises(UserError, match=r"another endpoint than api\.openai\.com"):
         endpoint.check_ref(tmp_path, MODEL)

@@ -1,5 +1,10 @@
 """Many episodes at once in a small real environment."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -31,32 +36,44 @@ def expert(count):
 
 @pytest.mark.parametrize("envs", [1, 3, 20])
 def test_recorded_actions_reach_the_goal_in_task_order(tmp_path, envs):
+    assert play(expert(7), [], tmp_path) == []
     trajectories = play(expert(7), tasks(7), tmp_path, envs=envs)
-    assert [t.task.task_id for t in trajectories] == [f"door{number}" for number in range(7)]
+    assert [t.task for t in trajectories] == tasks(7)
     assert all((t.stop, t.reward, t.raw_score, t.attempts) == (StopReason.DONE, 1.0, 10.0, 1) for t in trajectories)
-    assert [turn.text for turn in trajectories[5].turns] == gold(5)
-    assert [turn.action for turn in trajectories[1].turns] == [
-        "go right",
-        "take key",
-        "go right",
-        "go right",
-        "open door",
+    assert [[turn.text for turn in t.turns] for t in trajectories] == [gold(number) for number in range(7)]
+    assert [(turn.action, turn.observation, turn.score) for turn in trajectories[1].turns] == [
+        ("go right", "You are in room 1. A key lies here.", 0.0),
+        ("take key", "You have the key.", 5.0),
+        ("go right", "You are in room 2.", 5.0),
+        ("go right", "You are in room 3.", 5.0),
+        ("open door", "The door is open.", 10.0),
     ]
-    assert trajectories[1].turns[1].observation == "You have the key." and trajectories[1].turns[1].score == 5.0
     assert trajectories[0].prompt == prompt_messages(KeyDoor().start(task(0)))
-    assert jsonl.read(tmp_path / "episodes.jsonl", Trajectory) != [] and len(content(trajectories)) == 7
+    assert sorted(content(jsonl.read(tmp_path / "episodes.jsonl", Trajectory))) == sorted(content(trajectories))
 
 
-def test_every_ending_has_its_name(tmp_path):
-    def script(conversation):
-        if conversation.key.startswith("door0"):
-            return "no action here"
-        return "Action: take key" if len(conversation.turns) < 2 else None
+class Falling(KeyDoor):
+    """The reward falls to 0.25 when the agent walks on after it has taken the key."""
 
-    stuck, silent = play(ScriptedPolicy(script), [task(0), task(4).model_copy(update={"task_id": "other"})], tmp_path)
-    assert (stuck.stop, stuck.reward, len(stuck.turns)) == (StopReason.STEP_LIMIT, 0.0, 7)
-    assert {turn.action for turn in stuck.turns} == {None}
-    assert (silent.stop, silent.reward, len(silent.turns)) == (StopReason.CONTEXT, 0.5, 2)
+    def step(self, action):
+        step = super().step(action)
+        fell = step.reward == 0.5 and action == "go right"
+        return replace(step, reward=0.25, score=2.5) if fell else step
+
+
+def test_every_ending_has_its_name_and_the_reward_of_the_last_step(tmp_path):
+    """Quirk 7 is the environment's: an episode has the reward that its environment gave last, also a lower one."""
+    walk = ["Action: take key", *["Action: go right"] * 6]
+    texts = {"door0": ["no action here"] * 7, "silent": ["Action: take key"] * 2, "fallen": walk}
+    played = [task(0).model_copy(update={"task_id": name}) for name in texts]
+    endings = play(recorded(texts), played, tmp_path, environments=[Falling()])
+    assert [(t.stop, t.reward, t.raw_score, len(t.turns)) for t in endings] == [
+        (StopReason.STEP_LIMIT, 0.0, 0.0, 7),
+        (StopReason.CONTEXT, 0.5, 5.0, 2),
+        (StopReason.STEP_LIMIT, 0.25, 2.5, 7),
+    ]
+    assert {turn.action for turn in endings[0].turns} == {None}
+    assert [turn.score for turn in endings[2].turns] == [5.0] + [2.5] * 6
 
 
 def broken(number, times):
@@ -74,23 +91,19 @@ def test_a_broken_environment_is_tried_again_and_then_counted(tmp_path, retries)
     assert len(failed.turns) == (5 if retries == 2 else 2)
 
 
-def test_an_error_with_half_a_character_is_recorded(tmp_path):
+def test_half_a_character_in_an_error_or_an_action_is_recorded(tmp_path):
     """Such as a part of a page, cut inside of a character: no file can hold it."""
 
     class Garbled(KeyDoor):
         def step(self, action):
             raise EnvError("unexpected page: \ud83d")
 
-    (episode,) = play(expert(1), tasks(1), tmp_path, environments=[Garbled()])
-    assert (episode.stop, episode.error) == (StopReason.ENV_ERROR, "unexpected page: \N{REPLACEMENT CHARACTER}")
-    assert jsonl.read(tmp_path / "episodes.jsonl", Trajectory) == [episode]
-
-
-def test_half_a_character_in_an_action_is_recorded(tmp_path):
-    """Whichever policy gives it."""
-    (episode,) = play(ScriptedPolicy(lambda conversation: "look \ud83d"), tasks(1), tmp_path)
-    assert {turn.text for turn in episode.turns} == {"look \N{REPLACEMENT CHARACTER}"}
-    assert jsonl.read(tmp_path / "episodes.jsonl", Trajectory) == [episode]
+    halves = ScriptedPolicy(lambda conversation: "look \ud83d")
+    (failed,) = play(halves, tasks(1), tmp_path, environments=[Garbled()])
+    assert (failed.stop, failed.error) == (StopReason.ENV_ERROR, "unexpected page: \N{REPLACEMENT CHARACTER}")
+    _, odd = play(halves, tasks(2), tmp_path)
+    assert {turn.text for turn in odd.turns} == {"look \N{REPLACEMENT CHARACTER}"}
+    assert jsonl.read(tmp_path / "episodes.jsonl", Trajectory) == [failed, odd]
 
 
 def test_any_other_error_stops_the_run_and_keeps_what_was_finished(tmp_path):
@@ -137,10 +150,6 @@ def test_the_policy_hears_which_episodes_are_over(tmp_path):
     assert sorted(Listening.forgotten) == sorted(f"door{number}#{sample}" for number in range(5) for sample in range(2))
 
 
-def test_no_tasks_no_episodes(tmp_path):
-    assert play(expert(0), [], tmp_path) == []
-
-
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     return run(tmp_path_factory.mktemp("run") / "episodes.jsonl")
@@ -149,6 +158,23 @@ def uninterrupted(tmp_path_factory):
 def test_concurrency_changes_nothing(uninterrupted, tmp_path):
     assert content(run(tmp_path / "one.jsonl", envs=1)) == content(uninterrupted)
     assert content(run(tmp_path / "eight.jsonl", envs=8)) == content(uninterrupted)
+
+
+def test_a_rollout_that_is_killed_and_run_again_ends_in_the_same_bytes(uninterrupted, root, tmp_path):
+    def lines():
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+    path = tmp_path / "episodes.jsonl"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "tests")])}
+    process = subprocess.Popen([sys.executable, root / "tests/rollout/runs.py", path], env=environment)
+    while lines() < 3 and process.poll() is None:
+        time.sleep(0.02)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert 3 <= lines() < SAMPLES * len(TASKS)
+    with path.open("ab") as file:
+        file.write(b'{"schema_version":1,"task":{"env":"keyd')
+    assert content(run(path)) == content(uninterrupted)
 
 
 def test_samples_seeds_and_agents_differ(uninterrupted, tmp_path):
@@ -178,23 +204,6 @@ def test_a_journal_of_another_rollout_is_refused(uninterrupted, tmp_path, change
     with pytest.raises(UserError, match=r"episodes\.jsonl: episode .* is of another"):
         run(path, **change)
     assert len(jsonl.read(path, Trajectory)) == len(uninterrupted)
-
-
-class Falling(KeyDoor):
-    """The reward falls to 0.25 when the agent walks on after it has taken the key."""
-
-    def step(self, action):
-        step = super().step(action)
-        fell = step.reward == 0.5 and action != "take key"
-        return replace(step, reward=0.25, score=2.5) if fell else step
-
-
-def test_the_reward_is_that_of_the_last_step(tmp_path):
-    """Quirk 7 is the environment's: an episode has the reward that its environment gave last, also a lower one."""
-    actions = ["Action: take key", *["Action: go right"] * 6]
-    (episode,) = play(recorded({"door0": actions}), [task(0)], tmp_path, environments=[Falling()])
-    assert [turn.score for turn in episode.turns] == [5.0] + [2.5] * 6
-    assert (episode.stop, episode.reward, episode.raw_score) == (StopReason.STEP_LIMIT, 0.25, 2.5)
 
 
 def test_a_scripted_expert_ends_with_its_task():

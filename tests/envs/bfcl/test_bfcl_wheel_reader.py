@@ -10,19 +10,30 @@ import pytest
 
 from coevolve.envs.bfcl import calls
 
+CD = [("cd", {"folder": "x"})]
+#: Text between the tags, and the calls that the kit reads in it.
 BODIES = {
-    "plain": '{"name": "ls", "arguments": {"a": true}}',
-    "empty": '{"name": "pwd", "arguments": {}}',
-    "nested": '{"name": "post", "arguments": {"tags": ["a", {"b": [1, 2.5, null]}], "deep": {"x": {"y": false}}}}',
-    "unicode": '{"name": "echo", "arguments": {"content": "naïve 東京 \\u2028 \\"quoted\\" \\n"}}',
-    "tag in a value": '{"name": "echo", "arguments": {"content": "a </tool_call> b <tool_call> c"}}',
-    "broken": '{"name": "ls", "arguments": {"a": tru',
-    "no name": '{"arguments": {"a": 1}}',
-    "extra key": '{"name": "cd", "arguments": {"folder": "x"}, "id": 7}',
-    "arguments as text": '{"name": "cd", "arguments": "{\\"folder\\": \\"x\\"}"}',
-    "parameters": '{"name": "cd", "parameters": {"folder": "x"}}',
-    "dotted": '{"name": "fs.cd", "arguments": {"folder": "x"}}',
-    "list": '[{"name": "cd", "arguments": {"folder": "x"}}]',
+    "plain": ('{"name": "ls", "arguments": {"a": true}}', [("ls", {"a": True})]),
+    "empty": ('{"name": "pwd", "arguments": {}}', [("pwd", {})]),
+    "nested": (
+        '{"name": "post", "arguments": {"tags": null, "deep": ["a", {"b": [1, 2.5, null]}, {"y": false}]}}',
+        [("post", {"tags": None, "deep": ["a", {"b": [1, 2.5, None]}, {"y": False}]})],
+    ),
+    "unicode": (
+        '{"name": "echo", "arguments": {"content": "naïve 東京 \\u2028 \\"quoted\\" \\n"}}',
+        [("echo", {"content": 'naïve 東京 \u2028 "quoted" \n'})],
+    ),
+    "tag in a value": (
+        '{"name": "echo", "arguments": {"content": "a </tool_call> b <tool_call> c"}}',
+        [("echo", {"content": "a </tool_call> b <tool_call> c"})],
+    ),
+    "broken": ('{"name": "ls", "arguments": {"a": tru', []),
+    "no name": ('{"arguments": {"a": 1}}', []),
+    "extra key": ('{"name": "cd", "arguments": {"folder": "x"}, "id": 7}', CD),
+    "arguments as text": ('{"name": "cd", "arguments": "{\\"folder\\": \\"x\\"}"}', CD),
+    "parameters": ('{"name": "cd", "parameters": {"folder": "x"}}', CD),
+    "dotted": ('{"name": "fs.cd", "arguments": {"folder": "x"}}', []),
+    "list": ('[{"name": "cd", "arguments": {"folder": "x"}}]', []),
 }
 LAYOUTS = {
     "alone": "<tool_call>\n{0}\n</tool_call>",
@@ -85,15 +96,13 @@ def by_kit(text):
 
 @pytest.mark.parametrize(("body", "layout"), [*itertools.product(BODIES, LAYOUTS)])
 def test_the_kit_reads_what_the_wheel_reads(body, layout):
-    text = LAYOUTS[layout].format(BODIES[body])
+    written, read = BODIES[body]
+    text = LAYOUTS[layout].format(written)
+    none, other = ("in a thought", "in an open thought", "not closed"), [("pwd", {})] * (layout == "beside another")
+    assert by_kit(text) == ([] if layout in none else read * (1 + (layout == "twice")) + other)
     assert (by_kit(text) != by_wheel(text)) == ((body, layout) in DIFFERENT)
 
 
 def test_each_difference_has_a_reason():
     assert all(set(pair) & set(INTENDED) for pair in DIFFERENT)
     assert all(any(name in pair for pair in DIFFERENT) for name in INTENDED)
-
-
-def test_a_call_that_is_only_thought_of_is_not_executed():
-    for layout in ("in a thought", "in an open thought"):
-        assert by_kit(LAYOUTS[layout].format(BODIES["plain"])) == []

@@ -28,12 +28,12 @@ class ResultPair:
     rows: tuple[str, ...] = ()
 
 
-def without_bytes_prefix(text: str) -> str:
+def without_bytes_prefix(text):
     """`text` with each `b'...'` as `'...'`: the connectors used in 2023 differ in which columns they decode."""
     return _BYTES_PREFIX.sub("", text)
 
 
-def classify(pair: ResultPair) -> str:
+def classify(pair):
     """Name of the first class in `CLASSES` that applies to a differing `pair`; "other" if none does."""
     normalised = ResultPair(
         pair.statement,
@@ -44,7 +44,7 @@ def classify(pair: ResultPair) -> str:
     return next((name for name, applies in CLASSES.items() if applies(normalised)), "other")
 
 
-def _leftover(pair: ResultPair) -> bool:
+def _leftover(pair):
     """Upstream's server had a table or column that an earlier episode had created and the dump lacks."""
     if _UNKNOWN_TABLE.search(pair.current):
         return not _UNKNOWN_TABLE.search(pair.recorded)
@@ -53,7 +53,7 @@ def _leftover(pair: ResultPair) -> bool:
     return bool(_DESCRIBES.match(pair.statement)) and _rows(pair.recorded) > _rows(pair.current) > Counter()
 
 
-def _order(pair: ResultPair) -> bool:
+def _order(pair):
     """The same rows in another order, possibly truncated to other rows."""
     return _both_rows(pair) and _rows(pair.recorded) <= Counter(row[1:-1] for row in pair.rows)
 
@@ -75,10 +75,10 @@ CLASSES: Mapping[str, Callable[[ResultPair], bool]] = {
 SHARED_STATE = ("refused", "leftover", "settings")
 
 
-def _both_rows(pair: ResultPair) -> bool:
+def _both_rows(pair):
     return pair.recorded.startswith("[") and pair.current.startswith("[")
 
 
-def _rows(text: str) -> Counter[str]:
+def _rows(text):
     """Rows in the text of a list of tuples, without parentheses; empty for another text."""
     return Counter(text[2:-2].split("), (")) if text.startswith("[(") else Counter()

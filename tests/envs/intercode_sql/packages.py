@@ -1,12 +1,11 @@
 """Debian packages as `envs_setup/mysql.sh` unpacks them."""
 
 import subprocess
-from pathlib import Path
 
 CONTROL = "Package: some-server\nVersion: 1.2-3\nArchitecture: all\nMaintainer: nobody <n@n>\nDescription: x\n"
 
 
-def package(folder: Path, *programs: str, text: str = "#!/bin/sh\n") -> Path:
+def package(folder, *programs, text="#!/bin/sh\n"):
     """A package in the new `folder` that holds `programs`, each with this text."""
     for name in ("DEBIAN/control", *programs):
         path = folder / "tree" / name

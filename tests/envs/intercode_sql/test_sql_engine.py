@@ -1,19 +1,13 @@
-"""Which server is found, and how `envs_setup/mysql.sh` puts one into the cache."""
+"""Which server is found, and what `envs_setup/mysql.sh` does without apt."""
 
-import hashlib
 import os
 import shlex
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
-from envs.intercode_sql.packages import package
 
-from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.server_program import (
     DEFAULT_CONFIG,
-    ServerProgram,
     find_server_program,
     unpacked_servers,
 )
@@ -29,7 +23,7 @@ def installed():
         pytest.skip(str(error))
 
 
-def named(binary: str) -> SqlServerConfig:
+def named(binary):
     return DEFAULT_CONFIG.model_copy(update={"binary": binary})
 
 
@@ -40,24 +34,27 @@ def bin_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def wrap(program: ServerProgram, path: Path) -> str:
+def wrap(program, path):
     """Make `path` a command for a server that needs a loader of its own."""
     path.write_text(f'#!/bin/sh\nexec {shlex.join(program.command)} "$@"\n')
     path.chmod(0o755)
     return str(path)
 
 
-def other_server(path: Path) -> str:
+def other_server(path):
     """Make `path` a command that names itself as another server does under the name `mysqld`."""
     path.write_text("#!/bin/sh\necho 'mysqld  Ver 10.11.18-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64'\n")
     path.chmod(0o755)
     return str(path)
 
 
-def test_a_server_on_path_is_taken_before_the_cache(installed, bin_folder):
+def test_a_server_on_path_is_taken_before_the_cache_and_a_named_one_before_both(installed, bin_folder):
     program = wrap(installed, bin_folder / "mysqld")
     found = find_server_program(DEFAULT_CONFIG)
     assert (found.command, found.identity) == ((program,), installed.identity)
+    other = wrap(installed, bin_folder / "mariadb-9.9.9")
+    found = find_server_program(named(other))
+    assert (found.command, found.identity) == ((other,), installed.identity)
 
 
 def test_another_server_on_path_is_not_taken(installed, bin_folder):
@@ -66,12 +63,6 @@ def test_another_server_on_path_is_not_taken(installed, bin_folder):
     if not unpacked:
         pytest.skip("the server of this machine is the one on PATH")
     assert find_server_program(DEFAULT_CONFIG) == installed
-
-
-def test_a_named_program_is_the_one_that_runs(installed, tmp_path):
-    program = wrap(installed, tmp_path / "mariadb-9.9.9")
-    found = find_server_program(named(program))
-    assert (found.command, found.identity) == ((program,), installed.identity)
 
 
 def test_a_named_program_that_is_no_mysql_is_the_users_error(tmp_path):
@@ -89,37 +80,6 @@ def test_no_server_at_all_is_one_sentence(tmp_path, monkeypatch):
         find_server_program(DEFAULT_CONFIG)
 
 
-@pytest.fixture
-def install(root, tmp_path):
-    """Runs the installer on .debs from `mirror`, never from the network."""
-    if shutil.which("dpkg-deb") is None:
-        pytest.skip("no dpkg-deb: this machine's servers are installed in another way")
-    environment = {**os.environ, "COEVOLVE_CACHE": str(tmp_path / "cache"), "COEVOLVE_MIRROR": str(tmp_path / "mirror")}
-    environment.pop("COEVOLVE_SERVERS", None)  # the images set it
-
-    def run() -> subprocess.CompletedProcess[str]:
-        script = root / "envs_setup" / "mysql.sh"
-        return subprocess.run([script], env=environment, capture_output=True, text=True)
-
-    return run
-
-
-def test_packages_of_a_mirror_are_unpacked_once_and_listed(install, tmp_path):
-    deb = package(tmp_path / "mirror/mysql", "usr/sbin/mysqld", "usr/bin/tool", "lib/x/libx.so")
-    first = install()
-    assert first.returncode == 0, first.stderr
-    servers = tmp_path / "cache" / "servers"
-    home = servers / "mysql"
-    assert (home / "usr" / "sbin" / "mysqld").read_text() == "#!/bin/sh\n"
-    assert (home / "usr" / "lib" / "x" / "libx.so").exists()
-    assert not (home / "usr" / "bin" / "tool").exists()
-    digest = hashlib.sha256(deb.read_bytes()).hexdigest()
-    assert (home / "manifest.tsv").read_text() == f"some-server\t1.2-3\t{digest}\n"
-    before = {path: path.stat().st_mtime_ns for path in servers.rglob("*")}
-    assert install().returncode == 0
-    assert {path: path.stat().st_mtime_ns for path in servers.rglob("*")} == before
-
-
 @pytest.mark.parametrize(("present", "code"), [((), 1), (("mysqld",), 0), (("apt-get",), 1)])
 def test_without_apt_a_server_on_path_is_enough(root, tmp_path, present, code):
     for name in present:
@@ -131,12 +91,3 @@ def test_without_apt_a_server_on_path_is_enough(root, tmp_path, present, code):
     assert done.returncode == code
     assert ("no apt here" if code else "the mysqld on PATH will be taken") in done.stderr
     assert not (tmp_path / "cache").exists()
-
-
-@pytest.mark.skipif(shutil.which("mysqld") is not None, reason="this machine has a mysqld on PATH, which is enough")
-def test_without_any_server_the_installer_fails_in_one_sentence(install, tmp_path):
-    package(tmp_path / "mirror/mysql").write_bytes(b"torn")
-    done = install()
-    assert done.returncode != 0
-    assert "no server could be had" in done.stderr.splitlines()[-1]
-    assert not list((tmp_path / "cache" / "servers").glob(".*.tmp"))

@@ -18,18 +18,17 @@ from coevolve.envs.intercode_sql.domain import pool
 from coevolve.envs.intercode_sql.env import NO_ROWS, NOT_UNDERSTOOD, InterCodeSql
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries
 from coevolve.errors import UserError
-from coevolve.records.episodes import Task
 
 LANGUAGES = "SELECT Language FROM countrylanguage WHERE CountryCode = 'CHE' ORDER BY Percentage DESC"
 ERROR = "Error executing query: "
 FOUND = "[('German',), ('French',), ('Italian',), ('Romansh',)]"
 
 
-def task(database: str = "world_1", gold: str = LANGUAGES) -> Task:
+def task(database="world_1", gold=LANGUAGES):
     return question(gold, database, "Which languages are spoken in Switzerland?")
 
 
-def sql(statement: str) -> str:
+def sql(statement):
     return f"```sql\n{statement}\n```"
 
 
@@ -49,7 +48,7 @@ def make(server, golds, config):
     """Makes environments of a protocol, with keys of the configuration replaced."""
     with contextlib.ExitStack() as stack:
 
-        def make(protocol: str, **changes: object) -> InterCodeSql:
+        def make(protocol, **changes):
             env = InterCodeSql(server, golds, config.model_copy(update=changes), QUIRKS[protocol], "a server")
             stack.callback(env.close)
             return env
@@ -57,7 +56,7 @@ def make(server, golds, config):
         yield make
 
 
-def played(env: InterCodeSql, actions: list[str | None], item: Task | None = None) -> list[tuple]:
+def played(env, actions, item=None):
     """Observation, reward, score and end of every step."""
     env.start(item or task())
     results = [env.step(action) for action in actions]
@@ -173,8 +172,7 @@ def test_a_score_that_is_rounded_to_one_is_no_success_but_in_upstreams_protocol(
 
 
 def test_the_limit_of_steps_is_the_configured_one_and_steps_before_and_after_an_episode_do_nothing(make):
-    assert make("paper").step_limit(task()) == 10
-    assert make("paper", step_limit=3).step_limit(task()) == 3
+    assert [make("paper", **keys).step_limit(task()) for keys in ({}, {"step_limit": 3})] == [10, 3]
     assert make("paper").step("submit").observation == OVER
     steps = played(make("fixed"), [sql(LANGUAGES), "submit", "submit", sql("SELECT 1"), None])
     assert steps[2:] == [(OVER, 1.0, 1.0, True)] * 3
@@ -237,7 +235,7 @@ def test_episodes_at_once_read_as_they_do_alone(pooled, seed):
     episodes = [[*map(sql, choose.choices(STATEMENTS, k=6)), "submit"] for _ in range(48)]
     alone = [played(pooled[0], episode) for episode in episodes]
 
-    def play(env: int) -> dict[int, list[tuple]]:
+    def play(env):
         mine = list(range(env, len(episodes), len(pooled)))
         random.Random(seed + env).shuffle(mine)
         return {number: played(pooled[env], episodes[number]) for number in mine}

@@ -1,6 +1,5 @@
 """Experts on the real server: the script, recorded runs in the kit's words, and IPR's format."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,14 @@ from coevolve.envs.base import Setup
 from coevolve.envs.intercode_sql.domain import INSTRUCTION, experts
 from coevolve.envs.intercode_sql.tasks import questions
 from coevolve.errors import UserError
-from coevolve.records.drops import Drop, DropReason
-from coevolve.records.episodes import Task
-
-Make = Callable[..., Setup]
+from coevolve.records.drops import DropReason
 
 
 @pytest.fixture
 def make(dump):
     """Makes the setup with some questions and experts under a protocol."""
 
-    def make(asked: dict, trajectories: dict, protocol: str = "fixed", **changes) -> Setup:
+    def make(asked, trajectories, protocol="fixed", **changes):
         source = {"min_reward": 1.0, **trajectories}
         config = section(dump, asked, experts=source, **changes)
         return Setup(config, "envs.intercode_sql", protocol, QUIRKS[protocol])
@@ -29,11 +25,11 @@ def make(dump):
     return make
 
 
-def training(setup: Setup) -> list[Task]:
+def training(setup):
     return [task for task in questions(setup.config)[0] if task.split == "train"]
 
 
-def reasons(drops: tuple[Drop, ...]) -> list[tuple[str, DropReason]]:
+def reasons(drops):
     return [(drop.task_id, drop.reason) for drop in drops]
 
 
@@ -54,21 +50,17 @@ def test_the_script_earns_one_on_every_template_question(make, protocol):
     assert first.environment.startswith("MySQL")
 
 
-def test_an_episode_too_short_for_the_expert_is_counted(make):
+def test_an_episode_too_short_for_the_expert_is_counted_and_the_script_refused_for_others_questions(make, tmp_path):
     setup = make({"source": "templates", "per_kind": 1}, {"format": "scripted"}, step_limit=3)
     found = experts(setup, questions(setup.config)[0])
     assert found.trajectories == ()
-    assert {drop.reason for drop in found.drops} == {DropReason.OVERLONG}
-    assert len(found.drops) == 6
-
-
-def test_the_script_is_refused_for_questions_that_are_not_its_own(make, tmp_path):
+    assert [drop.reason for drop in found.drops] == [DropReason.OVERLONG] * 6
     setup = make({"source": "dev", "dev": development(tmp_path / "dev.json")}, {"format": "scripted"})
     with pytest.raises(UserError, match=r"envs\.intercode_sql\.experts: `scripted` .* `templates` questions only"):
         experts(setup, questions(setup.config)[0])
 
 
-def development(path: Path) -> dict:
+def development(path):
     """1,034 items in InterCode's format, all over one database."""
     count = "SELECT COUNT(*) FROM singer"
     asked = [{"db": "concert_singer", "gold": f"{count} WHERE Age > {n}", "query": f"Over {n}?"} for n in range(1034)]
@@ -79,7 +71,7 @@ def development(path: Path) -> dict:
 SIZES = {"train": 4555, "test": 1015}
 
 
-def run(number: int, actions: list[str], reward: float) -> dict:
+def run(number, actions, reward):
     rewards = [*[0.0] * (len(actions) - 1), reward]
     history = {"actions": actions, "observations": ["[]"] * len(actions), "rewards": rewards}
     return {"task_id": number, "query": f"Over {number}?", "turn_history": history, "summary": {"max_reward": reward}}
@@ -126,7 +118,7 @@ def test_gpt_4s_recorded_runs_still_earn_one(make, upstream):
     assert all(trajectory.turns[-1].action == "submit" for trajectory in found.trajectories)
 
 
-def published(number: int | str, **more) -> dict:
+def published(number, **more):
     """A trajectory as IPR publishes them."""
     count = "Thought: I count.\nAction: \n```sql\nSELECT COUNT(*) FROM singer\n```"
     said = ("Use SQL.", "OK", "How many?", count, "Observation: [(6,)]", "Thought: Done.\nAction: submit.")

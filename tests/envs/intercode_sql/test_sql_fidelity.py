@@ -2,20 +2,22 @@
 
 import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from builders import task
-from envs.intercode_sql.recorded_comparison import Comparison, compare
+from envs.intercode_sql.recorded_comparison import compare
+from envs.intercode_sql.sections import question
+from envs.setups import write
 
+from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql.gold_queries import GoldQueries, fingerprint
 from coevolve.envs.intercode_sql.recorded_runs import read
 from coevolve.envs.intercode_sql.reward import reward
-from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import SqlSession
-from coevolve.envs.intercode_sql.tasks import DATA, SqlItem
-from coevolve.records.episodes import Task
+from coevolve.envs.intercode_sql.tasks import DATA, SqlItem, item_of
+from coevolve.errors import UserError
 from coevolve.storage import jsonl
 
 DEV = "intercode/ic_spider_dev.json"
@@ -49,7 +51,7 @@ def dev_tasks(upstream):
     ]
 
 
-def compared(server: DatabaseServer, upstream: Path, name: str, limit: int | None = None) -> Comparison:
+def compared(server, upstream, name, limit=None):
     return compare(server, read(upstream / "intercode" / name, upstream / DEV)[:limit])
 
 
@@ -96,14 +98,14 @@ def test_all_golds_but_the_19_that_mysql_refuses_earn_one(server, upstream):
     assert (len(items), failing) == (1034, json.loads((DATA / "gold_fails.json").read_text()))
 
 
-def rows_of(server: DatabaseServer, asked: list[Task]) -> str:
+def rows_of(server, asked):
     with closing(GoldQueries(server)) as golds:
         return fingerprint(golds, asked)
 
 
 def test_gold_rows_are_the_same_in_every_pass_and_server_and_after_500_hostile_statements(
-    server: DatabaseServer, own_server, dev_tasks: list[Task]
-) -> None:
+    server, own_server, dev_tasks
+):
     other, first = own_server(), rows_of(server, dev_tasks)
     assert rows_of(server, dev_tasks) == rows_of(other, dev_tasks) == first
     asked = 0
@@ -115,3 +117,78 @@ def test_gold_rows_are_the_same_in_every_pass_and_server_and_after_500_hostile_s
                 asked += sum(1 for statement in HOSTILE if session.execute(statement.format(table=table)))
     assert asked >= 500
     assert rows_of(other, dev_tasks) == first
+
+
+TASKS = [
+    question("SELECT COUNT(*) FROM city"),
+    question("SELECT ContId FROM continents ORDER BY ContId", "car_1"),
+    question("no SQL"),
+]
+
+
+@pytest.fixture
+def golds(server):
+    with closing(GoldQueries(server)) as golds:
+        yield golds
+
+
+def test_gold_rows_are_those_of_the_items_database(golds):
+    assert golds.rows(item_of(TASKS[0])) == [(4079,)]
+    assert golds.rows(item_of(TASKS[1])) == [(1,), (2,), (3,), (4,), (5,)]
+
+
+@pytest.mark.parametrize("gold", ["SELECT * FROM towns", "", "SET @x = 1", "DELETE FROM city"])
+def test_a_gold_that_gives_no_rows_is_empty(golds, gold):
+    assert golds.rows(item_of(question(gold))) == []
+
+
+def test_a_gold_that_is_cut_short_is_not_taken_for_an_empty_one(own_server):
+    slow = item_of(question("SELECT COUNT(*) FROM city a, city b, city c WHERE a.ID + b.ID > c.ID"))
+    with (
+        closing(GoldQueries(own_server(statement_seconds=0.2))) as golds,
+        pytest.raises(EnvError, match="cut short"),
+    ):
+        golds.rows(slow)
+
+
+def test_golds_may_be_asked_from_many_threads_and_each_once(golds):
+    once = item_of(question("SELECT CONNECTION_ID(), UUID()"))
+    first = golds.rows(once)
+    databases = ("world_1", "car_1") * 40
+    items = [item_of(question(f"SELECT {n // 2}, DATABASE()", database)) for n, database in enumerate(databases)] * 3
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(golds.rows, items))
+    assert found == [[(number // 2 % 40, item.database)] for number, item in enumerate(items)]
+    assert golds.rows(once) is first
+
+
+def test_the_fingerprint_is_of_rows_statements_databases_and_order(server, golds):
+    first = fingerprint(golds, TASKS)
+    assert len(first) == 16
+    with closing(GoldQueries(server)) as others:
+        assert fingerprint(others, TASKS) == first
+    countries = question("SELECT COUNT(*) FROM country")
+    changed = [TASKS[::-1], TASKS[:2], [*TASKS[:2], question("none")], [countries, *TASKS[1:]]]
+    assert len({first, *(fingerprint(golds, tasks) for tasks in changed)}) == 5
+
+
+PETS = {"db": "pets_1", "gold": "SELECT PetType FROM pets", "query": "Which kinds of pet are there?"}
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("{", "JSONDecodeError"),
+        ("[]", "AttributeError"),
+        ('{"0": {"task_id": 0}}', "KeyError"),
+        ('{"0": {"task_id": 7, "query": "Which?"}}', "IndexError"),
+        ('{"0": {"task_id": 0, "query": "Which?"}}', "item 0 has another question"),
+        ('{"0": {"task_id": 0, "query": "Which kinds of pet are there?", "turn_history": {"actions": 1}}}', "KeyError"),
+    ],
+)
+def test_a_file_that_is_no_record_is_one_sentence(tmp_path, content, complaint):
+    path = write(tmp_path / "run.json", content)
+    with pytest.raises(UserError) as error:
+        read(path, write(tmp_path / "dev.json", [PETS]))
+    assert str(error.value).startswith(f"{path}: ") and complaint in str(error.value)
+    assert "\n" not in str(error.value)

@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -152,11 +151,11 @@ def nothing_is_seen(limited, fresh, untouched, attacker, neighbour):
     assert not Path("/tmp/coevolve-hostile").exists()
 
 
-def probe(session: SqlSession) -> list[QueryResult]:
+def probe(session):
     return [session.execute(statement) for statement in PROBE]
 
 
-def contents(server: DatabaseServer) -> list[QueryResult]:
+def contents(server):
     """Databases, tables, columns and checksums, as a session finds them."""
     ours = "table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') ORDER BY 1, 2, 3"
     with contextlib.closing(SqlSession(server)) as session:
@@ -170,7 +169,7 @@ def contents(server: DatabaseServer) -> list[QueryResult]:
         return [tables, *map(session.execute, (f"CHECKSUM TABLE {names}", columns, accounts, "SHOW DATABASES"))]
 
 
-def attempt(session: SqlSession, statements: Sequence[str]) -> list[QueryResult]:
+def attempt(session, statements):
     answers = [session.execute(statement) for statement in statements]
     assert all(len(str(answer.rows)) < 20_000_000 for answer in answers)
     return answers
@@ -196,7 +195,7 @@ def test_what_is_allowed_ends_in_time_and_leaves_nothing(attacker, statements):
 
 
 def test_stalls_are_ended_and_do_not_stop_others(limited, neighbour, fresh):
-    def stall(statements: Sequence[str]) -> QueryResult:
+    def stall(statements):
         with contextlib.closing(SqlSession(limited)) as session:
             session.use("world_1")
             *_, last = attempt(session, statements)

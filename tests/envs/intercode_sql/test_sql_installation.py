@@ -14,6 +14,7 @@ from envs.intercode_sql.packages import package
 from coevolve.config.loading import load_suite
 from coevolve.envs import registry
 from coevolve.envs.intercode_sql.config import COMMITTED_SERVER
+from coevolve.storage import files
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def mirror(tmp_path, monkeypatch):
     """A mirror with one package: a `mysqld` that only knows its version. Nothing else of a server is on PATH."""
     if shutil.which("dpkg-deb") is None or shutil.which("mysqld"):
         pytest.skip("no dpkg-deb here, or a server on PATH: nothing is unpacked")
-    programs = ("usr/sbin/mysqld", "usr/lib/x/ld-linux.so.2")
+    programs = ("usr/sbin/mysqld", "usr/bin/tool", "lib/x/libx.so", "usr/lib/x/ld-linux.so.2")
     package(tmp_path / "mirror/mysql", *programs, text="#!/bin/sh\necho mysqld  Ver 9.7.4 for Linux\n")
     monkeypatch.setenv("COEVOLVE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COEVOLVE_MIRROR", str(tmp_path / "mirror"))
@@ -35,13 +36,17 @@ def section(root, monkeypatch):
     return load_suite("smoke").envs["intercode_sql"]
 
 
-def test_a_missing_server_is_unpacked_once(mirror, section, tmp_path):
+def test_a_missing_server_is_unpacked_once_and_listed(mirror, section, tmp_path):
+    digest = files.sha256(mirror / "mysql/x.deb")
     registry.install([section])
-    program = tmp_path / "cache/servers/mysql/usr/sbin/mysqld"
-    made = program.stat().st_mtime_ns
+    home = tmp_path / "cache/servers/mysql"
+    made = {path: path.stat().st_mtime_ns for path in home.parent.rglob("*") if path.name != ".lock"}
+    names = {str(path.relative_to(home)) for path in made if path.is_file()}
+    assert names == {"manifest.tsv", "usr/sbin/mysqld", "usr/lib/x/libx.so", "usr/lib/x/ld-linux.so.2"}
+    assert (home / "manifest.tsv").read_text() == f"some-server\t1.2-3\t{digest}\n"
     shutil.rmtree(mirror)
     registry.install([section])
-    assert program.stat().st_mtime_ns == made
+    assert {path: path.stat().st_mtime_ns for path in made} == made
 
 
 def test_a_shared_folder_of_servers_is_unpacked_to_and_then_only_read(mirror, section, root, tmp_path, monkeypatch):
@@ -68,8 +73,13 @@ def test_a_server_that_the_suite_names_is_not_unpacked(mirror, section, tmp_path
 def test_only_a_run_that_needs_a_server_unpacks_one(mirror, root, tmp_path):
     repo = copy_of(root, tmp_path / "repo")
     (mirror / "mysql/x.deb").write_bytes(b"torn")
+    installer = subprocess.run([root / "envs_setup/mysql.sh"], capture_output=True, text=True, check=False)
+    assert installer.returncode != 0 and "no server could be had" in installer.stderr.splitlines()[-1]
+    assert not list((tmp_path / "cache/servers").glob(".*.tmp"))
+    (tmp_path / "cache/servers/.lock").unlink()
+    (tmp_path / "cache/servers").rmdir()
 
-    def snakemake(env: str) -> "subprocess.CompletedProcess[str]":
+    def snakemake(env):
         target = f"results/smoke/data/{env}/explore.jsonl"
         command = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--", target]
         return subprocess.run(command, cwd=repo, env=environment(repo), capture_output=True, text=True, check=False)
@@ -117,7 +127,7 @@ def test_another_version_than_that_of_the_committed_results_is_named(root, secti
 
 
 def test_make_setup_needs_no_apt_and_the_tests_have_a_server(root):
-    def commands(target: str) -> str:
+    def commands(target):
         command = ["make", "--always-make", "--dry-run", target]
         return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
 

@@ -11,17 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 from envs.endings import ending
+from envs.intercode_sql.sections import START_SERVER
 
 from coevolve.envs.intercode_sql.server_process import MIN_STALE_SECONDS, ServerDirectory
-
-START = """
-from pathlib import Path
-from coevolve.envs.intercode_sql.server import DatabaseServer
-from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
-
-started = DatabaseServer(DEFAULT_CONFIG, Path(arguments[0]))
-started.connect()
-"""
 
 
 @dataclass
@@ -38,8 +30,8 @@ class Kit:
 def kit(dump):
     with contextlib.ExitStack() as stack:
 
-        def start() -> Kit:
-            process, pid = stack.enter_context(ending(START, "signal", dump))
+        def start():
+            process, pid = stack.enter_context(ending(START_SERVER, "signal", dump))
             server = psutil.Process(pid)
             directory = Path(server.cwd()).parent
             assert directory.name.startswith("coevolve-sql-")
@@ -50,7 +42,7 @@ def kit(dump):
 
 @pytest.mark.parametrize("how", ["exit", "close", "exception"])
 def test_a_kit_that_ends_leaves_no_server(dump, how):
-    with ending(START, how, dump) as (process, server):
+    with ending(START_SERVER, how, dump) as (process, server):
         process.wait()
     while psutil.pid_exists(server):  # at last the test's time limit
         time.sleep(0.05)

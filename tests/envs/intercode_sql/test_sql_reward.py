@@ -14,18 +14,18 @@ CELLS = st.one_of(st.integers(-2, 12), st.sampled_from(["a", "B", "é", "10", "9
 RESULTS = st.lists(st.tuples(CELLS), max_size=12)
 
 
-def between(rows: list[tuple], others: list[tuple]) -> list[tuple]:
+def between(rows, others):
     """The rows in turn with others, then the rest of them."""
     return [row for pair in zip(rows, others, strict=False) for row in pair] + rows[len(others) :]
 
 
-def by_scipy(answer: list[tuple], gold: list[tuple]) -> float:
+def by_scipy(answer, gold):
     """The same reward, slowly: list removals for the common rows, scipy for tau, numpy for the digits."""
     ours, golds = list(map(str, answer)), list(map(str, gold))
     if not ours and not golds:
         return 1.0
 
-    def shared(rows: list[str], others: list[str]) -> list[str]:
+    def shared(rows, others):
         others = list(others)
         return [row for row in rows if row in others and not others.remove(row)]
 

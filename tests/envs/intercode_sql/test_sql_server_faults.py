@@ -5,15 +5,15 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pymysql
 import pytest
-from envs.intercode_sql.sections import folder
+from envs.endings import ending
+from envs.intercode_sql.sections import START_SERVER, folder
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql.server import DatabaseServer
@@ -24,17 +24,17 @@ SMALL_MB = 48
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a small disk or run as somebody else")
 
 
-def cities(server: DatabaseServer) -> int:
+def cities(server):
     with server.connect("world_1") as connection, connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM city")
         return cursor.fetchall()[0][0]
 
 
-def supervisor(server: DatabaseServer) -> psutil.Process:
+def supervisor(server):
     return psutil.Process(server.pid).parent()
 
 
-def end_and_wait(server: DatabaseServer, end: Callable[[], None]) -> None:
+def end_and_wait(server, end):
     """Call `end` and wait until the server has ended; until then it may accept a connection."""
     process = psutil.Process(server.pid)
     end()
@@ -86,7 +86,7 @@ def cache(monkeypatch):
     shutil.rmtree(made)
 
 
-def templates(cache: Path) -> list[str]:
+def templates(cache):
     """What is in the cache but locks."""
     return sorted(path.name for path in (cache / "templates").iterdir() if path.suffix != ".lock")
 
@@ -122,39 +122,25 @@ def test_a_dump_longer_than_what_agents_may_send_is_loaded(cache, dump, tmp_path
         assert cities(server) == 4079
 
 
-PROGRAM = """
-import resource, sys
-from pathlib import Path
-from coevolve.envs.intercode_sql.server import DatabaseServer
-from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
-
-dump, largest_file = sys.argv[1:]
-if largest_file != "any":
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(largest_file), int(largest_file)))
-try:
-    with DatabaseServer(DEFAULT_CONFIG, Path(dump)) as server:
-        server.connect("world_1")
-        print("ready")
-except Exception as error:
-    print(type(error).__name__, error)
-"""
-
-
-def kit(dump: Path, largest_file: int | str = "any") -> subprocess.Popen[str]:
-    """Another process that starts a server and says how that went."""
-    command = [sys.executable, "-c", PROGRAM, str(dump), str(largest_file)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 def test_of_two_kits_at_once_one_makes_the_template(dump, cache):
-    kits = [kit(dump) for _ in range(2)]
-    assert [process.communicate()[0] for process in kits] == ["ready\n"] * 2
+    def kit(_):
+        with ending(START_SERVER, "close", dump) as (process, _):
+            return process.wait()
+
+    with ThreadPoolExecutor(2) as threads:
+        assert [*threads.map(kit, range(2))] == [0, 0]
     assert len(templates(cache)) == 1
 
 
-def test_a_disk_that_fills_up_leaves_nothing_behind(dump, cache):
-    said = kit(dump, resource.getpagesize() << 11).communicate()[0]
-    assert said.startswith("EnvError the database server did not initialise") and len(said.splitlines()) == 1
+def test_a_disk_that_fills_up_leaves_nothing_behind(own_server, cache):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.getpagesize() << 11, limits[1]))
+    try:
+        with pytest.raises(EnvError, match=r"^the database server did not initialise") as raised:
+            own_server().connect()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "\n" not in str(raised.value)
     assert templates(cache) == []
 
 

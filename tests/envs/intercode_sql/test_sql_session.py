@@ -10,7 +10,6 @@ import psutil
 import pytest
 
 from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.session import INTERRUPTED, NOT_UTF8, TOO_LONG, QueryResult, SqlSession
 from coevolve.errors import UserError
 
@@ -59,13 +58,10 @@ def test_dates_without_a_day_are_none_and_columns_are_described_in_plain_text(se
     assert session.execute("DESCRIBE city").rows[0] == ("ID", "int", "NO", "PRI", None, "auto_increment")
 
 
-def test_an_error_is_the_servers_message_alone(session):
+def test_an_error_is_the_servers_message_alone_also_where_the_agent_has_made_it_unreadable(session):
     assert session.execute("SELECT * FROM towns") == QueryResult(None, "Table 'world_1.towns' doesn't exist")
     assert session.execute("SELECT town FROM city") == QueryResult(None, "Unknown column 'town' in 'field list'")
     assert session.execute("SELEC 1").error.startswith("You have an error in your SQL syntax; check the manual")
-
-
-def test_an_error_whose_message_the_agent_has_made_unreadable_is_still_an_error(session):
     session.execute("SET character_set_results = ucs2")
     assert session.execute("SELECT * FROM towns") == QueryResult(None, NOT_UTF8)
 
@@ -130,21 +126,15 @@ def test_rows_are_limited_whatever_the_statement_says(session, statements):
     assert session.execute("SELECT @x") == QueryResult([(kept,)])
 
 
-def test_a_session_killed_between_statements_goes_on(server, session):
+def test_a_session_that_is_killed_between_statements_or_in_one_goes_on(server, session):
     kill(server, session)
     assert session.execute("SELECT DATABASE()") == QueryResult([("world_1",)])
-
-
-def test_a_session_killed_in_a_statement_answers_all_the_same(server, session):
     timer = threading.Timer(0.5, kill, (server, session))
     timer.start()
     assert session.execute("SELECT SLEEP(1), DATABASE()") == QueryResult([(0, "world_1")])
     timer.join()
-
-
-def test_a_statement_that_ends_itself_is_told_so(session):
-    message = "SIGNAL SQLSTATE '70100' SET MYSQL_ERRNO = 1317, MESSAGE_TEXT = 'over'"
-    assert session.execute(message) == QueryResult(None, INTERRUPTED)
+    ends_itself = "SIGNAL SQLSTATE '70100' SET MYSQL_ERRNO = 1317, MESSAGE_TEXT = 'over'"
+    assert session.execute(ends_itself) == QueryResult(None, INTERRUPTED)
     assert session.execute("SELECT 1") == QueryResult([(1,)])
 
 
@@ -176,6 +166,6 @@ def test_a_server_stopped_in_a_statement_fails_it(own_server):
     assert session.execute("SELECT 1") == QueryResult([(1,)])
 
 
-def kill(server: DatabaseServer, session: SqlSession) -> None:
+def kill(server, session):
     with server.connect() as connection:
         connection.kill(session._connection.thread_id())

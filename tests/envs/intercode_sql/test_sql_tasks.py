@@ -2,27 +2,27 @@
 
 import hashlib
 import json
-from pathlib import Path
+import zipfile
 
 import pytest
 from envs.intercode_sql.sections import ALL, section
 from envs.setups import source, write
 from pydantic import ValidationError
 
-from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
+from coevolve.envs.intercode_sql.ipr_archives import EXPERTS, TEST, TRAIN, unpack
 from coevolve.envs.intercode_sql.tasks import DATA, questions, select
 from coevolve.errors import UserError
 from coevolve.records.drops import DropReason
-from coevolve.records.episodes import Task
+from coevolve.storage import files
 
 SOME = {"kinds": None, "sft": 5, "explore": 4, "evaluate": 3, "explore_sft": False}
 
 
-def config(dump: Path, asked: dict, tasks: dict = SOME) -> InterCodeSqlConfig:
+def config(dump, asked, tasks=SOME):
     return section(dump, asked, tasks=tasks)
 
 
-def invented(number: int, databases: int = 20) -> list[dict]:
+def invented(number, databases=20):
     """So many items in InterCode's format, in turn over so many databases."""
     plain = {"hardness": "easy", "db_tables": {}}
     return [
@@ -31,11 +31,11 @@ def invented(number: int, databases: int = 20) -> list[dict]:
     ]
 
 
-def ids(tasks: tuple[Task, ...]) -> list[str]:
+def ids(tasks):
     return [task.task_id for task in tasks]
 
 
-def numbers(tasks: tuple[Task, ...]) -> list[int]:
+def numbers(tasks):
     return [int(task.task_id.rpartition("/")[2]) for task in tasks]
 
 
@@ -63,6 +63,9 @@ def test_iprs_lists_are_followed(dump, tmp_path):
     assert numbers(selection.evaluate) == list(range(200))
     assert {task.split for task in selection.evaluate} == {"test"}
     assert not {task.task_id for task in selection.evaluate} & {task.task_id for task in selection.sft}
+    write(train, [])
+    with pytest.raises(UserError, match=r"items\.train\.sha256"):
+        select(config(dump, lists, tasks=ALL), "remove")
 
 
 @pytest.mark.parametrize(
@@ -124,9 +127,30 @@ def test_a_source_says_what_it_needs_and_what_it_does_not_read(dump, asked, word
         config(dump, asked)
 
 
-def test_a_changed_file_names_its_key(dump, tmp_path):
-    dev = write(tmp_path / "dev.json", invented(1034))
-    wanted = config(dump, {"source": "dev", "dev": source(dev)})
-    write(dev, invented(1035))
-    with pytest.raises(UserError, match=r"items\.dev\.sha256"):
-        select(wanted, "remove")
+def archives(folder):
+    data, trajectories = folder / "data.zip", folder / "trajectories.zip"
+    with zipfile.ZipFile(data, "w") as archive:
+        for name in (TRAIN, TEST):
+            archive.writestr(f"inner/{name}", name)
+        archive.writestr("docker/all.sql", "SELECT 1;")
+        archive.writestr("docker/Dockerfile", "FROM mysql")
+    with zipfile.ZipFile(trajectories, "w") as archive:
+        archive.writestr(f"data/{EXPERTS}", "[]")
+    return [data, trajectories]
+
+
+def test_the_files_are_found_and_their_hashes_given(tmp_path):
+    found = unpack(archives(tmp_path), tmp_path / "out")
+    assert sorted(found) == ["all.sql", TEST, TRAIN, EXPERTS]
+    assert {path.name: files.sha256(path) for path in (tmp_path / "out").iterdir()} == found
+    assert (tmp_path / "out" / TRAIN).read_text() == TRAIN
+
+
+def test_an_archive_alone_and_a_broken_one_are_named(tmp_path):
+    data, trajectories = archives(tmp_path)
+    with pytest.raises(UserError, match=rf"data\.zip: no {EXPERTS} inside"):
+        unpack([data], tmp_path / "out")
+    trajectories.write_bytes(trajectories.read_bytes()[:50])
+    with pytest.raises(UserError, match=r"trajectories\.zip: not readable as a zip file"):
+        unpack([data, trajectories], tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -18,7 +18,7 @@ def made(dump):
     return template_tasks(dump, PER_KIND)
 
 
-def rows(session: SqlSession, database: str, statement: str) -> list[tuple]:
+def rows(session, database, statement):
     session.use(database)
     answer = session.execute(statement)
     assert answer.rows is not None, answer.error
@@ -32,7 +32,7 @@ def session(server):
     session.close()
 
 
-def plain(value: object) -> object:
+def plain(value):
     """A value as the dump has it: numbers as numbers, the rest as text."""
     if value is None or isinstance(value, str):
         return value
@@ -53,7 +53,7 @@ def test_the_dump_is_read_as_the_server_reads_it(dump, session):
         assert sorted(comparable(row, order) for row in table.rows) == sorted(comparable(row, order) for row in held)
 
 
-def comparable(row: tuple, floats: dict[str, bool]) -> list[str]:
+def comparable(row, floats):
     """A row as text; a FLOAT is shown with six digits, whatever the dump holds."""
     values = [plain(value) for value in row]
     return [
@@ -82,6 +82,12 @@ def test_a_task_stays_what_it_is_when_more_or_some_databases_are_asked_for(dump,
     assert digest == "e2c7cd3e22fbfcf68fcafdbc521c6480b306cf0269f3699624219c9cf477bf95"
     question = "List the injured of all rows in death."
     assert made[0].data == {"database": "battle_death", "gold": "SELECT injured FROM death", "question": question}
+    assert expert_turns(made[0]) == (
+        "Thought: I look at the tables.\nAction: \n```sql\nSHOW TABLES\n```",
+        "Thought: I look at death.\nAction: \n```sql\nDESCRIBE death\n```",
+        "Thought: I ask for the answer.\nAction: \n```sql\nSELECT injured FROM death\n```",
+        "Thought: That is the answer.\nAction: submit",
+    )
     with pytest.raises(UserError, match=r"`items\.databases`: unknown database `pets_2`"):
         template_tasks(dump, 30, ["pets_2"])
 
@@ -96,12 +102,3 @@ def test_every_gold_answers_and_most_answers_have_several_rows(made, session):
         for text in expert_turns(task)[:3]:
             statement = text.split("```sql\n")[1].removesuffix("\n```")
             assert len(str(rows(session, str(task.data["database"]), statement))) <= 350, (task, statement)
-
-
-def test_the_expert_looks_before_it_asks(made):
-    assert expert_turns(made[0]) == (
-        "Thought: I look at the tables.\nAction: \n```sql\nSHOW TABLES\n```",
-        "Thought: I look at death.\nAction: \n```sql\nDESCRIBE death\n```",
-        "Thought: I ask for the answer.\nAction: \n```sql\nSELECT injured FROM death\n```",
-        "Thought: That is the answer.\nAction: submit",
-    )

@@ -1,9 +1,6 @@
 """Gold paths of ScienceWorld that others recorded, as trajectories."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 from coevolve.chat.prompts import prompt_messages, write_action
 from coevolve.envs.sciworld.tasks import task_of
@@ -13,14 +10,14 @@ from coevolve.records.episodes import StopReason, Trajectory, Turn
 ROUNDING = 5.1e-5
 
 
-def recorded_paths(path: Path) -> Iterator[Trajectory]:
+def recorded_paths(path):
     """The episodes of a file: two of each item, door by door and with teleports."""
     for item in json.loads(path.read_text(encoding="utf-8")):
         for steps in ("steps", "teleport_steps"):
             yield _trajectory(item, [_turn(**step) for step in item[steps]])
 
 
-def _trajectory(item: dict[str, Any], turns: list[Turn]) -> Trajectory:
+def _trajectory(item, turns):
     return Trajectory(
         task=task_of(item["task"], item["variation"], item["split"]),
         agent="expert",
@@ -33,5 +30,5 @@ def _trajectory(item: dict[str, Any], turns: list[Turn]) -> Trajectory:
     )
 
 
-def _turn(action: str, observation: str, score: float, done: bool) -> Turn:
+def _turn(action, observation, score, done):
     return Turn(text=write_action(action), action=action, observation=observation, score=score)

@@ -1,7 +1,6 @@
 """Expert files: the kit's own and ETO's format, filters that count, and errors that name file, key and fix."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,14 @@ from coevolve.chat.prompts import parse_action
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
 from coevolve.envs.base import Setup
-from coevolve.envs.experts import Experts, read_eto
+from coevolve.envs.experts import read_eto
 from coevolve.envs.sciworld import domain
 from coevolve.envs.sciworld.config import ExpertSource
 from coevolve.envs.sciworld.domain import task_of_id
 from coevolve.envs.sciworld.tasks import DATA, listed, task_of
 from coevolve.errors import UserError
 from coevolve.records.drops import DropReason
-from coevolve.records.episodes import Task, Trajectory
+from coevolve.records.episodes import Message, StopReason, Trajectory, Turn
 from coevolve.storage import jsonl
 
 SUITE = load_suite(Path(__file__).parents[3] / "configs/suites/smoke.yaml")
@@ -37,28 +36,35 @@ SAID = (
 )
 
 
-def item(identity: str = "11_218", said: Sequence[str] = SAID, **more) -> dict:
+def item(identity="11_218", said=SAID, **more):
     return setups.eto_item(identity, *said, **more)
 
 
-def source(path: Path, form: str = "eto", min_reward: float = 0.0) -> ExpertSource:
+def source(path, form="eto", min_reward=0.0):
     return ExpertSource(format=form, min_reward=min_reward, **setups.source(path))
 
 
-def read(stated: ExpertSource, wanted: Sequence[Task]) -> Experts:
+def read(stated, wanted):
     section = SUITE.envs["sciworld"].model_copy(update={"experts": stated})
     return domain.experts(Setup(section, "envs.sciworld", SUITE.protocol, quirks(SUITE)), wanted)
 
 
 def test_etos_format_becomes_a_trajectory(tmp_path):
     (found,) = read_eto(write(tmp_path / "eto.json", [item()]), task_of_id, parse_action)
-    assert found.task == ANIMAL
-    assert (found.agent, found.protocol, found.reward) == ("expert", "paper", 1.0)
-    assert [message.role for message in found.prompt] == ["user", "assistant", "user"]
-    assert found.prompt[2].content == "Your task is to find a(n) animal."
-    assert [turn.action for turn in found.turns] == ["teleport to outside", "focus on dove egg"]
-    assert [turn.observation for turn in found.turns] == ["You teleport to the outside.", ""]
-    assert [message.role for message in found.completion] == ["assistant", "user", "assistant"]
+    roles = ("user", "assistant", "user")
+    assert found == Trajectory(
+        task=ANIMAL,
+        agent="expert",
+        protocol="paper",
+        prompt=tuple(Message(role=role, content=text) for role, text in zip(roles, SAID[:3], strict=True)),
+        turns=(
+            Turn(text=SAID[3], action="teleport to outside", observation="You teleport to the outside."),
+            Turn(text=SAID[5], action="focus on dove egg", observation=""),
+        ),
+        reward=1.0,
+        raw_score=1.0,
+        stop=StopReason.DONE,
+    )
 
 
 def test_every_id_of_etos_training_list_is_understood(tmp_path):
@@ -91,8 +97,7 @@ def test_the_committed_gold_file_in_the_order_of_the_tasks():
     tasks = [task_of("find-plant", 3, "train"), task_of("find-animal", 1, "train")]
     found = read(source(DATA / "gold.jsonl", "gold"), tasks)
     assert [trajectory.task for trajectory in found.trajectories] == tasks
-    total = len(jsonl.read(DATA / "gold.jsonl", Trajectory))
-    assert len(found.drops) == total - 2
+    assert len(found.drops) == len(jsonl.read(DATA / "gold.jsonl", Trajectory)) - 2
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 
 from coevolve.chat.prompts import parse_action
 from coevolve.config.loading import load_suite
@@ -21,7 +20,7 @@ CHEAP = (
 )
 
 
-def make(tasks, path: Path):
+def make(tasks, path):
     journal = jsonl.Journal(path, Trajectory)
     config = load_suite(DATA.parents[1] / "configs/suites/gold.yaml").envs["sciworld"]
     made = trajectories_of(tasks, journal, config)

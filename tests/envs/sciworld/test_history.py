@@ -3,9 +3,7 @@
 import pytest
 
 from coevolve.envs.sciworld.env import SciWorld
-from coevolve.envs.sciworld.jvm import Simulator
 from coevolve.envs.sciworld.tasks import kinds, listed, task_of
-from coevolve.records.episodes import Task
 from coevolve.seeds import generator
 
 #: Actions that move things, open things, ask for help, pass time, fail, and stir what is random in a world.
@@ -18,13 +16,13 @@ ACTIONS = (
 STEPS = 12
 
 
-def script(task: Task) -> list[str | None]:
+def script(task):
     """Actions that belong to the task, whoever plays it and when."""
     rng = generator(7, task.task_id)
     return [ACTIONS[i] for i in rng.integers(len(ACTIONS), size=STEPS)]
 
 
-def outside(simulator: Simulator, env: SciWorld) -> tuple[int, int, str]:
+def outside(simulator, env):
     """What the simulator keeps outside worlds, as `env` meets it: next id, next random number, simplifications."""
     with simulator._entered(env._world) as interface:
         return (
@@ -34,7 +32,7 @@ def outside(simulator: Simulator, env: SciWorld) -> tuple[int, int, str]:
         )
 
 
-def interleaved(simulator: Simulator, tasks: list[Task], n: int) -> dict[str, list]:
+def interleaved(simulator, tasks, n):
     """Transcripts of episodes played `n` at a time, step by step in turn, each world reused."""
     envs = [SciWorld(simulator, "easy") for _ in range(n)]
     found = {}
@@ -52,7 +50,7 @@ def interleaved(simulator: Simulator, tasks: list[Task], n: int) -> dict[str, li
     return found
 
 
-def check(simulator: Simulator, other: Simulator, tasks: list[Task], n: int) -> None:
+def check(simulator, other, tasks, n):
     expected = interleaved(simulator, tasks, n=1)  # one after another in one world
     found = interleaved(other, tasks[::-1], n)
     assert [task_id for task_id in expected if expected[task_id] != found[task_id]] == []

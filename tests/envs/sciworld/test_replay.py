@@ -11,11 +11,11 @@ from coevolve.envs.sciworld.env import SciWorld
 from coevolve.envs.sciworld.replay import replay_file, run
 from coevolve.envs.sciworld.tasks import DATA, task_of
 from coevolve.errors import UserError
-from coevolve.records.episodes import StopReason, Trajectory
+from coevolve.records.episodes import StopReason
 from coevolve.storage import jsonl
 
 
-def tampered(trajectory: Trajectory, number: int, **change) -> Trajectory:
+def tampered(trajectory, number, **change):
     turns = list(trajectory.turns)
     turns[number] = turns[number].model_copy(update=change)
     return trajectory.model_copy(update={"turns": tuple(turns)})

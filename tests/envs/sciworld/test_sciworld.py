@@ -3,16 +3,18 @@
 import contextlib
 import os
 import signal
+import time
 from dataclasses import replace
 
 import psutil
 import pytest
-from hypothesis import HealthCheck, given, settings
+from envs.endings import ending
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError
 from coevolve.envs.sciworld.env import ACTION_LENGTH, SciWorld, first_line
-from coevolve.envs.sciworld.jvm import HOME, Reading, Simulator, World
+from coevolve.envs.sciworld.jvm import HOME, World
 from coevolve.envs.sciworld.replay import READ_TIMEOUT_S
 from coevolve.envs.sciworld.tasks import DATA, task_of
 from coevolve.errors import UserError
@@ -30,7 +32,7 @@ ANIMAL_ACTIONS = (
 )
 
 
-def rewards(env: SciWorld, task, actions) -> list[float]:
+def rewards(env, task, actions):
     env.start(task)
     return [round(env.step(action).reward, 4) for action in actions]
 
@@ -40,20 +42,16 @@ def test_an_episode_from_start_to_success(env):
     results = [env.step(action) for action in ANIMAL_ACTIONS]
     assert [round(result.score, 4) for result in results] == [0.1667, 0.6667, 0.75, 0.8333, 1.0]
     assert [result.done for result in results] == [False] * 4 + [True]
-    assert results[-1].observation == "You move the butterfly to the red box."
-    assert results[-1].reward == 1.0
+    assert (results[-1].observation, results[-1].reward) == ("You move the butterfly to the red box.", 1.0)
 
 
-def test_a_format_error_resets_the_reward_under_paper_only(simulator):
-    actions = [ANIMAL_ACTIONS[0], ANIMAL_ACTIONS[1], None, None, "inventory", ANIMAL_ACTIONS[2]]
-    paper = SciWorld(simulator, "easy", format_error_resets=True)
-    fixed = SciWorld(simulator, "easy", format_error_resets=False)
-    assert rewards(paper, ANIMAL, actions) == [0.1667, 0.6667, 0.0, 0.0, 0.6667, 0.75]
-    assert rewards(fixed, ANIMAL, actions) == [0.1667, 0.6667, 0.6667, 0.6667, 0.6667, 0.75]
-    answer = fixed.step(None)
-    assert (answer.observation, round(answer.score, 4), answer.done) == (FORMAT_ERROR, 0.75, False)
-    paper.close()
-    fixed.close()
+@pytest.mark.parametrize(("resets", "after"), [(True, 0.0), (False, 0.6667)])
+def test_a_format_error_resets_the_reward_under_paper_only(simulator, resets, after):
+    with contextlib.closing(SciWorld(simulator, "easy", format_error_resets=resets)) as env:
+        actions = [*ANIMAL_ACTIONS[:2], None, None, "inventory", ANIMAL_ACTIONS[2]]
+        assert rewards(env, ANIMAL, actions) == [0.1667, 0.6667, after, after, 0.6667, 0.75]
+        answer = env.step(None)
+        assert (answer.observation, round(answer.score, 4), answer.done) == (FORMAT_ERROR, 0.75, False)
 
 
 @pytest.mark.parametrize(
@@ -61,12 +59,12 @@ def test_a_format_error_resets_the_reward_under_paper_only(simulator):
     [(0.996, True, 1.0), (0.995, True, 1.0), (0.994, True, 0.994), (0.996, False, 0.996), (1.0, True, 1.0)],
 )
 def test_rounded_shares_that_nearly_add_up_are_a_full_reward_at_the_end_only(
-    simulator: Simulator, monkeypatch: pytest.MonkeyPatch, score: float, completed: bool, reward: float
-) -> None:
+    simulator, monkeypatch, score, completed, reward
+):
     env, step = SciWorld(simulator, "easy"), simulator.step
     env.start(ANIMAL)
 
-    def rounded(world: World, action: str) -> Reading:
+    def rounded(world, action):
         return replace(step(world, action), score=score, completed=completed)
 
     monkeypatch.setattr(simulator, "step", rounded)
@@ -86,16 +84,16 @@ def test_a_wrong_focus_ends_the_episode_for_good_and_keeps_the_maximum(env):
 
 
 @given(st.text(max_size=400))
+@example("\ud800 look")
+@example("look around\nfocus on axe")
+@example("x" * 2_000_000)
+@example("\x00")
+@example("é\u2028")
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_is_answered(env, action):
     env.start(ANIMAL)
-    assert isinstance(env.step(action).observation, str)
-
-
-@pytest.mark.parametrize("action", ["\ud800 look", "look around\nfocus on axe", "x" * 2_000_000, "", "\x00", "é\u2028"])
-def test_awkward_actions_are_answered(env, action):
-    env.start(ANIMAL)
-    assert not env.step(action).done
+    answer = env.step(action)
+    assert isinstance(answer.observation, str) and not answer.done
     assert len(first_line(action)) <= ACTION_LENGTH
 
 
@@ -109,25 +107,19 @@ def test_electrical_tasks_keep_their_electrical_actions(simulator):
     env.close()
 
 
-@pytest.mark.parametrize(
-    ("task", "words"),
-    [
-        (task_of("find-animal", -1, "train"), "variation"),
-        (task_of("find-animal", 100_000, "train"), "find-animal/100000"),
-        (task_of("find-unicorn", 0, "train"), "find-unicorn"),
-    ],
-)
-def test_tasks_that_do_not_exist_are_the_users_error(env, task, words):
-    with pytest.raises(UserError, match=words):
-        env.start(task)
-    assert env.start(ANIMAL) == ANIMAL_START
-
-
-def test_tasks_that_do_not_exist_leave_no_world_behind(own_simulator):
+def test_tasks_that_do_not_exist_are_the_users_error_and_leave_no_world_behind(own_simulator):
     simulator = own_simulator()
     env = SciWorld(simulator, "easy")
-    for variation in (100_000, 0, 100_001, 100_002):
-        with contextlib.suppress(UserError):
+    for kind, variation, words in (
+        ("find-animal", -1, "variation"),
+        ("find-animal", 100_000, "find-animal/100000"),
+        ("find-unicorn", 0, "find-unicorn"),
+    ):
+        with pytest.raises(UserError, match=words):
+            env.start(task_of(kind, variation, "train"))
+        assert env.start(ANIMAL) == ANIMAL_START
+    for variation in (100_000, 100_001):
+        with pytest.raises(UserError):
             env.start(task_of("find-animal", variation, "train"))
     assert simulator._jvm.loaded == set()
     with pytest.raises(EnvError, match="call start"):
@@ -170,7 +162,7 @@ def test_a_jvm_that_ends_while_another_thread_asks_for_it_holds_no_world(own_sim
 
         lookups = iter((lambda: None, simulator.close))
 
-        def __hash__(self) -> int:
+        def __hash__(self):
             next(self.lookups)()
             return 0
 
@@ -201,20 +193,36 @@ def test_a_heap_too_small_is_an_environment_error(own_simulator):
         env.start(ANIMAL)
 
 
-def test_one_jvm_serves_all_environments(simulator):
-    envs = [SciWorld(simulator, "easy") for _ in range(16)]
+def test_one_jvm_serves_all_environments_and_writes_nothing_where_it_runs(simulator):
+    envs, before = [SciWorld(simulator, "easy") for _ in range(16)], files.sha256(HOME / "object_type_ids.tsv")
     envs[0].start(ANIMAL)
-    before = psutil.Process().children()
+    children = psutil.Process().children()
     for env in envs[1:]:
-        env.start(ANIMAL)
-    assert psutil.Process().children() == before
+        env.start(task_of("mendelian-genetics-known-plant", 0, "train"))
+        env.step("look around")
+    assert psutil.Process().children() == children
     assert psutil.Process(simulator.pid).memory_info().rss < 600e6
+    assert files.sha256(HOME / "object_type_ids.tsv") == before
     for env in envs:
         env.close()
 
 
-def test_the_simulator_writes_nothing_where_it_runs(env):
-    before = files.sha256(HOME / "object_type_ids.tsv")
-    env.start(task_of("mendelian-genetics-known-plant", 0, "train"))
-    env.step("look around")
-    assert files.sha256(HOME / "object_type_ids.tsv") == before
+START = """
+from coevolve.envs.sciworld.env import SciWorld
+from coevolve.envs.sciworld.jvm import Simulator
+from coevolve.envs.sciworld.tasks import task_of
+
+started = Simulator(256, 60.0)
+SciWorld(started, "easy").start(task_of("boil", 0, "train"))
+"""
+
+
+@pytest.mark.parametrize("how", ["exit", "close", "exception", "SIGTERM", "SIGKILL"])
+def test_however_the_process_that_started_a_jvm_ends_the_jvm_ends_with_it(how):
+    with ending(START, how) as (process, jvm):
+        if how.startswith("SIG"):
+            assert psutil.pid_exists(jvm)
+            process.send_signal(getattr(signal, how))
+        process.wait()
+    while psutil.pid_exists(jvm):  # at last the test's time limit
+        time.sleep(0.05)

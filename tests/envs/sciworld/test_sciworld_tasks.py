@@ -16,18 +16,15 @@ SOME = SciWorldSelection(
 BOTH = ("seen", "unseen")
 
 
-def ids(tasks) -> list[str]:
+def ids(tasks):
     return [task.task_id for task in tasks]
 
 
-def test_etos_lists_have_the_papers_sizes_and_no_list_a_task_twice():
+def test_etos_lists_have_the_papers_sizes_and_its_tests_are_the_first_ten_official_ones_of_each_type():
     assert [len(listed("eto", split)) for split in ("train", "seen", "unseen")] == [1483, 194, 211]
     assert len({task.kind for split in ("train", "seen", "unseen") for task in listed("eto", split)}) == 24
     for source, split in itertools.product(("eto", "official"), ("train", "seen", "unseen")):
         assert len(set(ids(listed(source, split)))) == len(listed(source, split))
-
-
-def test_etos_test_list_is_the_first_ten_official_test_variations_of_each_type():
     official = listed("official", "unseen")
     used = {task.kind for task in listed("eto", "unseen")}
     first = [task for kind in used for task in [t for t in official if t.kind == kind][:10]]

@@ -25,11 +25,11 @@ class Answer(NamedTuple):
     ours: object
 
 
-def read_traces(path: Path):
+def read_traces(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def replay(catalogue: Path, traces):
+def replay(catalogue, traces):
     """Yields all recorded answers; the first line of the traces holds the prices and goals."""
     meta, *lines = traces
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ RECORDED = Path(__file__).parent / "recorded"
         ("webshop", "traces_synthetic_goals", {"observations": 1166, "rankings": 214, "nouns": 200}),
     ],
 )
-def test_recorded_answers_are_ours(upstream: Path, folder: str | None, traces: str, counts: dict[str, int]):
+def test_recorded_answers_are_ours(upstream, folder, traces, counts):
     catalogue = upstream / folder if folder else RECORDED
     answers = list(replay(catalogue, read_traces(catalogue / f"{traces}.jsonl")))
     assert not [answer for answer in answers if answer.upstream != answer.ours]

@@ -10,11 +10,11 @@ from coevolve.envs.webshop.prepared_shop import PUBLISHED_CATALOGUE
 
 
 @pytest.fixture(scope="module")
-def page(root: Path) -> str:
+def page(root):
     return (root / "docs/environments/webshop.md").read_text()
 
 
-def test_the_python_on_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_on_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 2
@@ -22,7 +22,7 @@ def test_the_python_on_the_page_runs(page: str, tmp_path: Path, monkeypatch: pyt
         exec(compile(block, "docs/environments/webshop.md", "exec"), {})
 
 
-def test_hashes_are_the_same_everywhere(page: str, root: Path) -> None:
+def test_hashes_are_the_same_everywhere(page, root):
     section = yaml.safe_load((root / "configs/envs/webshop.yaml").read_text())["envs"]["webshop"]
     files = {Path(file["path"]).name: file["sha256"] for file in section["catalogue"].values()}
     assert files == PUBLISHED_CATALOGUE

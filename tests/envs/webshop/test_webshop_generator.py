@@ -1,34 +1,22 @@
 import json
 from collections import Counter
-from pathlib import Path
-from typing import Any
-
-import pytest
 
 from coevolve.envs.webshop import lucene_analyzer
-from coevolve.envs.webshop.catalogue import Catalogue, Product
+from coevolve.envs.webshop.catalogue import Catalogue
 from coevolve.envs.webshop.catalogue_generator import ProductShares, generate
 from coevolve.envs.webshop.synthetic_words import WORD_LISTS
 from coevolve.storage import files
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("webshop") / "large"
-    generate(folder, 4000)
-    return folder
+def products(folder):
+    return [product for _, product, _ in Catalogue.find(folder).read(None, Counter())]
 
 
-@pytest.fixture(scope="module")
-def products(large: Path) -> list[Product]:
-    return [product for _, product, _ in Catalogue.find(large).read(None, Counter())]
-
-
-def entries(folder: Path) -> Any:
+def entries(folder):
     return json.loads((folder / "items_shuffle.json").read_bytes())
 
 
-def test_equal_arguments_give_equal_bytes(tmp_path: Path) -> None:
+def test_equal_arguments_give_equal_bytes(tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         generate(tmp_path / name, 200, seed)
     assert files.sha256(tmp_path / "a") == files.sha256(tmp_path / "b") != files.sha256(tmp_path / "c")
@@ -37,8 +25,10 @@ def test_equal_arguments_give_equal_bytes(tmp_path: Path) -> None:
     assert contents == {"items_shuffle.json": [], "items_ins_v2.json": {}, "items_human_ins.json": {}}
 
 
-def test_documents_are_as_long_and_words_as_frequent_as_in_a_shop(products: list[Product]) -> None:
-    terms = [lucene_analyzer.index_terms(product.document) for product in products]
+def test_texts_and_shares_are_those_of_a_shop(tmp_path):
+    generate(tmp_path / "large", 4000)
+    made = products(tmp_path / "large")
+    terms = [lucene_analyzer.index_terms(product.document) for product in made]
     lengths = sorted(map(len, terms))
     assert 100 < sum(lengths) / len(lengths) < 150
     assert lengths[len(lengths) // 20] < 40
@@ -46,19 +36,16 @@ def test_documents_are_as_long_and_words_as_frequent_as_in_a_shop(products: list
     ranks = [count for _, count in Counter(term for document in terms for term in document).most_common()]
     assert 5 < ranks[100] / ranks[1000] < 20
     assert len(ranks) > 20_000
-
-
-def test_numbers_and_shares_are_what_was_asked_for(large: Path, products: list[Product]) -> None:
-    assert len(products) == len({product.asin for product in products}) == 4000
-    assert 4000 < len(entries(large)) < 4060
-    assert 20 < sum(bool(product.human) for product in products) < 65
-    assert 150 < sum(product.synthetic is not None for product in products) < 250
-    assert 350 < sum(len(product.pricing) == 2 for product in products) < 650
-    copies = Counter(product.document for product in products)
+    assert len(made) == len({product.asin for product in made}) == 4000
+    assert 4000 < len(entries(tmp_path / "large")) < 4060
+    assert 20 < sum(bool(product.human) for product in made) < 65
+    assert 150 < sum(product.synthetic is not None for product in made) < 250
+    assert 350 < sum(len(product.pricing) == 2 for product in made) < 650
+    copies = Counter(product.document for product in made)
     assert 60 < sum(count - 1 for count in copies.values()) < 160
 
 
-def test_products_without_oddities_or_instructions_can_be_had(tmp_path: Path) -> None:
+def test_products_without_oddities_or_instructions_can_be_had(tmp_path):
     generate(tmp_path / "plain", 300, shares=ProductShares(human=0, synthetic=0, copies=0, edge_cases=0))
     found = entries(tmp_path / "plain")
     assert len(found) == len({entry["name"] for entry in found}) == 300
@@ -66,9 +53,9 @@ def test_products_without_oddities_or_instructions_can_be_had(tmp_path: Path) ->
     assert json.loads((tmp_path / "plain" / "items_human_ins.json").read_bytes()) == {}
 
 
-def test_what_is_odd_is_there(tmp_path: Path) -> None:
+def test_what_is_odd_is_there(tmp_path):
     generate(tmp_path / "odd", 1000, seed=7, shares=ProductShares(human=0, synthetic=0, copies=0, edge_cases=1.0))
-    found = [product for _, product, _ in Catalogue.find(tmp_path / "odd").read(None, Counter())]
+    found = products(tmp_path / "odd")
     text = "\n".join(product.title + product.description + "".join(product.bullets) for product in found)
     texts = WORD_LISTS["edge_case_texts"]
     assert all(text.format("one", "two").count("{") in (0, 2) for text in texts)

@@ -8,29 +8,24 @@ from pathlib import Path
 import pytest
 
 from coevolve.envs.webshop.catalogue_generator import ProductShares, generate
-from coevolve.envs.webshop.goals import NO_LIMIT, FrozenGoal, Goal, check_human_goals, draw_prices_and_goals
+from coevolve.envs.webshop.goals import NO_LIMIT, FrozenGoal, check_human_goals, draw_prices_and_goals
 from coevolve.envs.webshop.shop import Shop
 from coevolve.errors import UserError
 
 BOTH = pytest.mark.parametrize("human", [True, False])
 
 
-def drawn(shop: Shop, seed: int, human: bool) -> list[Goal]:
+def drawn(shop, seed, human):
     return draw_prices_and_goals(shop, random.Random(seed), human)[1]
 
 
 @BOTH
-def test_the_seed_changes_limits_but_not_the_order(shop: Shop, human: bool) -> None:
-    first, again, other = drawn(shop, 1, human), drawn(shop, 1, human), drawn(shop, 2, human)
-    assert first == again
-    assert [goal.asin for goal in first] == [goal.asin for goal in other]
-    assert [goal.price_upper for goal in first] != [goal.price_upper for goal in other]
-
-
-@BOTH
-def test_goals_name_what_their_product_has(shop: Shop, human: bool) -> None:
-    found = drawn(shop, 1, human)
+def test_goals_name_what_their_product_has_and_the_seed_changes_limits_but_not_the_order(shop, human):
+    found, again, other = drawn(shop, 1, human), drawn(shop, 1, human), drawn(shop, 2, human)
     assert len(found) > 60
+    assert found == again
+    assert [goal.asin for goal in found] == [goal.asin for goal in other]
+    assert [goal.price_upper for goal in found] != [goal.price_upper for goal in other]
     for goal in found:
         assert FrozenGoal.from_json(FrozenGoal(number=0, price=1.0, goal=goal).to_json()).goal == goal
         product = shop.product(shop.number(goal.asin) or 0)
@@ -59,7 +54,7 @@ LIMITS = {
 
 
 @BOTH
-def test_a_limit_is_the_larger_of_two_out_of_the_next_four_tens(tmp_path: Path, human: bool) -> None:
+def test_a_limit_is_the_larger_of_two_out_of_the_next_four_tens(tmp_path, human):
     generate(
         tmp_path / "catalogue", len(LIMITS), seed=6, shares=ProductShares(human=1, synthetic=1, copies=0, edge_cases=0)
     )
@@ -76,7 +71,7 @@ def test_a_limit_is_the_larger_of_two_out_of_the_next_four_tens(tmp_path: Path, 
     assert found == expected
 
 
-def test_synthetic_goals_without_attributes_are_refused(catalogue: Path, tmp_path: Path) -> None:
+def test_synthetic_goals_without_attributes_are_refused(catalogue, tmp_path):
     folder = Path(shutil.copytree(catalogue, tmp_path / "catalogue"))
     attributes = json.loads((folder / "items_ins_v2.json").read_bytes())
     asin = next(asin for asin, known in attributes.items() if "instruction" in known)
@@ -88,7 +83,7 @@ def test_synthetic_goals_without_attributes_are_refused(catalogue: Path, tmp_pat
         drawn(shop, 0, human=False)
 
 
-def test_human_goals_are_checked_against_upstreams_list(shop: Shop, upstream: Path, tmp_path: Path) -> None:
+def test_human_goals_are_checked_against_upstreams_list(shop, upstream, tmp_path):
     ours, others = drawn(shop, 1, True), drawn(shop, 2, True)
     texts = [goal.instruction.split(", and price lower than")[0].replace("'", "") for goal in others]
     path = tmp_path / "human_goals.json"
@@ -104,7 +99,7 @@ def test_human_goals_are_checked_against_upstreams_list(shop: Shop, upstream: Pa
 
 
 @pytest.mark.parametrize("content", [None, "", "[1]", '["a"', "7"])
-def test_a_list_of_goals_that_is_none_is_refused(shop: Shop, tmp_path: Path, content: str | None) -> None:
+def test_a_list_of_goals_that_is_none_is_refused(shop, tmp_path, content):
     if content is not None:
         (tmp_path / "human_goals.json").write_text(content)
     with pytest.raises(UserError, match=r"human_goals\.json: is not a list of goal texts"):

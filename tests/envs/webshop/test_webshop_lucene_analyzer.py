@@ -36,19 +36,19 @@ ENDINGS = (
 )  # fmt: skip
 
 
-def probes() -> list[str]:
+def probes():
     """Each code point of the first two planes, and some others, between letters, between digits and alone."""
     points = [*range(0x20000), *range(0x20000, 0x110000, 97)]
     return [f"a{chr(point)}b 1{chr(point)}2 {chr(point)}." for point in points]
 
 
-def mixtures() -> list[str]:
+def mixtures():
     """Texts of all scripts; some have very long words, some repeat few characters."""
     rng = random.Random(8)
     return [_mixture(rng) for _ in range(20_000)]
 
 
-def _mixture(rng: random.Random) -> str:
+def _mixture(rng):
     pool = [_character(rng) for _ in range(rng.randrange(1, 12))]
     longest = 900 if rng.random() < 0.02 else 30
     text = "".join(rng.choice(pool) for _ in range(rng.randrange(longest)))
@@ -57,18 +57,18 @@ def _mixture(rng: random.Random) -> str:
     return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass").rstrip("\ud83d")
 
 
-def _character(rng: random.Random) -> str:
+def _character(rng):
     if rng.random() < 0.6:
         return rng.choice(PIECES)
     character = chr(rng.randrange(*rng.choice(RANGES)))
     return "?" if "\ud800" <= character < "\ue000" else character
 
 
-def inflections() -> list[str]:
+def inflections():
     return ["".join(parts) for parts in itertools.product(ROOTS, ENDINGS, ENDINGS)]
 
 
-def digest(terms: list[list[str]]) -> str:
+def digest(terms):
     return hashlib.sha256("\n".join(" ".join(each) for each in terms).encode()).hexdigest()
 
 

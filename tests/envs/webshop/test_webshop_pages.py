@@ -10,7 +10,7 @@ from coevolve.envs.webshop import pages
 CUP = cup(options={"color": ("red", "blue"), "size": ("small",)})
 
 
-def pieces(page: pages.Page) -> list[str]:
+def pieces(page):
     return page.text.split(" [SEP] ")
 
 
@@ -33,7 +33,7 @@ def pieces(page: pages.Page) -> list[str]:
         ("{{ cup }}", ["{{ cup }}"]),
     ],
 )
-def test_white_space_and_markup_in_a_field(title: str, shown: list[str]):
+def test_white_space_and_markup_in_a_field(title, shown):
     page = pages.item_page("find a cup", replace(CUP, title=title, options={}))
     expected = ["Instruction:", "find a cup", "Back to Search", "< Prev", *shown, "Price: $9.5", "Rating: N.A."]
     assert pieces(page) == [*expected, "Description", "Features", "Reviews", "Buy Now"]
@@ -57,7 +57,7 @@ def test_a_value_in_two_groups_belongs_to_the_last_and_one_like_a_button_keeps_t
         ("attributes", ["dishwasher safe", "kitchen", "plum cups", "Kitchen \u203a Cups"]),
     ],
 )
-def test_sub_pages(tab: str, shown: list[str]):
+def test_sub_pages(tab, shown):
     page = pages.sub_page("find a cup", CUP, tab)
     assert pieces(page) == ["Instruction:", "find a cup", "Back to Search", "< Prev", *shown]
     assert list(page.clickables) == ["back to search", "< prev"]

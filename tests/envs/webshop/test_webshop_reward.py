@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import random
 from dataclasses import replace
@@ -7,23 +8,32 @@ import pytest
 from envs.webshop.cup import cup, goal_of
 from envs.webshop.recorded_tagger import TAGGER
 
-from coevolve.envs.webshop.catalogue import Product
-from coevolve.envs.webshop.goals import Goal
 from coevolve.envs.webshop.reward import THRESHOLD, colour_of, match_type, matches, reward, token_set_ratio
+from coevolve.envs.webshop.tagger import MODEL, load_tagger
+from coevolve.errors import UserError
 
 RATIOS = json.loads((Path(__file__).parent / "recorded" / "ratios.json").read_text())
 CUP = cup(title="Plum Cup", description="Fit for ovens.", bullets=("Round and", "Deep."))
 GOAL = goal_of(CUP, options=("red", "small"))
 
 
-def gained(product: Product = CUP, goal: Goal = GOAL, price: float = 9.5, chosen: tuple[str, ...] = ()) -> float:
+def gained(product=CUP, goal=GOAL, price=9.5, chosen=()):
     return reward(product, goal, price, chosen, TAGGER)[0]
 
 
-@pytest.mark.parametrize(("one", "other", "ratio"), RATIOS)
-def test_ratios_equal_the_pinned_librarys(one: str, other: str, ratio: int):
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+AT_THE_THRESHOLD = [
+    (LETTERS[:17], LETTERS[:23], 85),  # 17 of 17 and 23 characters: the bound of the lengths is the threshold
+    (LETTERS[:17], LETTERS[:22], 87),
+    ("abc" + LETTERS[3:20], LETTERS[3:20] + "cab", 85),  # the ratio is the threshold, its bounds are above
+    ("abc" + LETTERS[3:21], LETTERS[3:21] + "cab", 86),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "ratio"), [*RATIOS, *AT_THE_THRESHOLD])
+def test_ratios_equal_the_pinned_librarys_and_texts_at_the_threshold_do_not_match(one, other, ratio):
     assert token_set_ratio(one, other) == ratio
-    assert matches(one, other) is (ratio > THRESHOLD)
+    assert matches(one, other) is (ratio > THRESHOLD) is (ratio > 85)
 
 
 def test_bounds_decide_as_the_ratio_does():
@@ -53,15 +63,17 @@ def test_parts_and_weights():
         "r_option": 0.5,
         "w_option": 0.5,
     }
-    total, details = reward(CUP, replace(GOAL, options=()), 20.5, (), TAGGER)
-    assert total == 1 / 2
-    assert "r_option" not in details
+    assert reward(CUP, replace(GOAL, options=()), 20.5, (), TAGGER) == (
+        1 / 2,
+        {name: 0.5 if name.startswith("w_") else value for name, value in details.items() if "option" not in name}
+        | {"r_price": False},
+    )
     for price, affordable in ((19.99, True), (20.0, True), (20.01, False)):
         assert reward(CUP, GOAL, price, (), TAGGER)[1]["r_price"] is affordable
 
 
 @pytest.mark.parametrize("attribute", ["plum", "round and deep", "fit for ovens"])
-def test_an_attribute_may_stand_in_title_bullets_or_description(attribute: str):
+def test_an_attribute_may_stand_in_title_bullets_or_description(attribute):
     goal = replace(GOAL, attributes=(attribute,), options=())
     assert gained(goal=goal) == 1.0
     assert gained(replace(CUP, title="Cup", bullets=(), description=""), goal) == 0.5
@@ -78,7 +90,7 @@ def test_an_attribute_may_stand_in_title_bullets_or_description(attribute: str):
         (("color", "dark red"), ("color", "dark red")),
     ],
 )
-def test_the_first_colour_of_the_list_is_taken(option: str, colour: str):
+def test_the_first_colour_of_the_list_is_taken(option, colour):
     assert colour_of(option) == colour
 
 
@@ -103,7 +115,7 @@ def test_options_of_synthetic_goals_match_as_pairs():
         ("plum", "plum red cup tea pot lid jug keg box mug", 0.5, 0.1),  # a tenth of the nouns is not below a tenth
     ],
 )
-def test_strangers_are_judged_by_the_nouns_of_their_titles(title: str, wanted: str, factor: float, score: float):
+def test_strangers_are_judged_by_the_nouns_of_their_titles(title, wanted, factor, score):
     near = match_type(replace(CUP, title=title, query="a", product_category="b"), replace(GOAL, name=wanted), TAGGER)
     assert near == {"r_type": factor, "title_score": score, "query_match": False, "category_match": False}
 
@@ -115,18 +127,17 @@ def test_relatives_are_forgiven_few_common_nouns_but_not_none():
     assert [match_type(CUP, each, TAGGER)["r_type"] for each in relatives] == [1.0, 1.0, 0.0, 0.5]
 
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
+def test_the_approximate_tagger_leaves_out_function_words_and_adjectives():
+    title = "Washable cotton picnic blanket for the whole family, lightweight and foldable, 2 pack"
+    assert load_tagger("approximate").nouns(title) == [
+        *("cotton", "picnic", "blanket", "whole", "family", "lightweight", "pack")
+    ]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "ratio"),
-    [
-        (LETTERS[:17], LETTERS[:23], 85),  # 17 of 17 and 23 characters: the bound of the lengths is the threshold
-        (LETTERS[:17], LETTERS[:22], 87),
-        ("abc" + LETTERS[3:20], LETTERS[3:20] + "cab", 85),  # the ratio is the threshold, its bounds are above
-        ("abc" + LETTERS[3:21], LETTERS[3:21] + "cab", 86),
-    ],
-)
-def test_texts_at_the_threshold_do_not_match(one: str, other: str, ratio: int):
-    assert token_set_ratio(one, other) == ratio
-    assert matches(one, other) is (ratio > THRESHOLD) is (ratio > 85)
+def test_upstreams_tagger():
+    if importlib.util.find_spec("spacy") is None or importlib.util.find_spec(MODEL) is None:
+        with pytest.raises(UserError, match=f"spacy and its model {MODEL}"):
+            load_tagger("spacy")
+    else:
+        assert load_tagger("spacy").exact
+        assert "cup" in load_tagger("spacy").nouns("Plum cup for tea")

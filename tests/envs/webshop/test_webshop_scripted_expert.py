@@ -11,7 +11,7 @@ ASKED = "i need a round tin cup, in dark blue, and price lower than 40.00 dollar
 START = f"WebShop [SEP] Instruction: [SEP] {ASKED} [SEP] Search"
 
 
-def product(asin: str, title: str, *prices: float, options: dict[str, tuple[str, ...]] | None = None) -> Product:
+def product(asin, title, *prices, options=None):
     return Product(asin, title, "", "garden", "cups", "Cups", (), prices, options or {}, ())
 
 
@@ -21,7 +21,7 @@ CUP = product("B03", "Tin Cup, Round", 30.0, 60.0, options={"color": ("blue", "d
 LATER = product("B04", "Round Tin Cup", 5.0)
 
 
-def played(*seen: str) -> list[str | None]:
+def played(*seen):
     """Actions on a start page and the pages that follow, up to one more than the pages."""
     script = scripted_expert(START)
     texts = [next(script)]
@@ -33,7 +33,7 @@ def played(*seen: str) -> list[str | None]:
     return [parse_action(text) for text in texts]
 
 
-def test_an_instruction_is_read_from_any_page() -> None:
+def test_an_instruction_is_read_from_any_page():
     instruction = ParsedInstruction("i need a round tin cup, in dark blue", 40.0)
     assert ParsedInstruction.from_page(START) == instruction
     assert ParsedInstruction.from_page(results_page(ASKED, [CUP], 1, 1).text) == instruction
@@ -43,14 +43,14 @@ def test_an_instruction_is_read_from_any_page() -> None:
 
 
 @pytest.mark.parametrize("page", [1, 2])
-def test_offers_are_those_on_the_page(page: int) -> None:
+def test_offers_are_those_on_the_page(page):
     assert listed_products(results_page(ASKED, [PLATE, CUP], page, 12).text) == [
         ListedProduct("B01", "Tin Plate", 10.0),
         ListedProduct("B03", "Tin Cup, Round", 30.0),
     ]
 
 
-def test_a_cut_page_shows_what_is_left_of_it() -> None:
+def test_a_cut_page_shows_what_is_left_of_it():
     text = results_page(ASKED, [PLATE, CUP], 1, 2).text
     before = text.index("B03")
     assert listed_products(text[: before + 2]) == [ListedProduct("B01", "Tin Plate", 10.0)]
@@ -61,7 +61,7 @@ def test_a_cut_page_shows_what_is_left_of_it() -> None:
     assert listed_products(text[: text.index("$30.0") + 2] + "...")[1] == ListedProduct("B03", "Tin Cup, Round", 3.0)
 
 
-def test_it_takes_the_best_it_can_afford_with_the_options_named() -> None:
+def test_it_takes_the_best_it_can_afford_with_the_options_named():
     first = results_page(ASKED, [PLATE, DEAR, CUP, LATER], 1, 4).text
     page = item_page(ASKED, CUP).text
     assert played(first, page, page, page) == [
@@ -73,7 +73,7 @@ def test_it_takes_the_best_it_can_afford_with_the_options_named() -> None:
     ]
 
 
-def test_where_it_can_afford_nothing_it_looks_at_the_next_page_and_then_gives_up() -> None:
+def test_where_it_can_afford_nothing_it_looks_at_the_next_page_and_then_gives_up():
     nothing = results_page(ASKED, [], 1, 0).text
     assert played(nothing, nothing) == ["search[round tin cup dark blue]", "click[next >]"]
     first, second = results_page(ASKED, [DEAR], 1, 11).text, results_page(ASKED, [LATER], 2, 11).text

@@ -21,11 +21,11 @@ K1, B = np.float32(0.9), np.float32(0.4)
 ODD = ["women\u2019s", "7.5", "the", "for", "\u65e5\u672c\u8a9e", "\U0001f44d\U0001f3fd", "x" * 300, "don't"]
 
 
-def vocabulary(rng: random.Random, size: int) -> list[str]:
+def vocabulary(rng, size):
     return ["".join(rng.choice(SYLLABLES) for _ in range(rng.randrange(1, 4))) for _ in range(size)] + ODD
 
 
-def catalogue(rng: random.Random, words: list[str], size: int) -> list[str]:
+def catalogue(rng, words, size):
     """Texts of no word to thousands, some of them twice."""
     texts: list[str] = []
     for _ in range(size):
@@ -38,7 +38,7 @@ def catalogue(rng: random.Random, words: list[str], size: int) -> list[str]:
     return texts
 
 
-def queries(rng: random.Random, words: list[str], size: int) -> list[str]:
+def queries(rng, words, size):
     """Queries of no word to 900, some with repeated words."""
     found = ["", "the for", "unheardof", " ".join(dict.fromkeys(words))[:6000]]
     while len(found) < size:
@@ -47,26 +47,26 @@ def queries(rng: random.Random, words: list[str], size: int) -> list[str]:
     return found
 
 
-def frequent(rng: random.Random, words: list[str]) -> str:
+def frequent(rng, words):
     """A word, the first ones more often than the last ones."""
     return words[int(len(words) * rng.random() ** 3)]
 
 
-def small() -> tuple[list[str], list[str]]:
+def small():
     rng = random.Random(5)
     words = vocabulary(rng, 300)
     return catalogue(rng, words, 1500), queries(rng, words, 400)
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory) -> tuple[SearchIndex, list[str], list[str]]:
+def built(tmp_path_factory):
     texts, asked = small()
     folder = tmp_path_factory.mktemp("search") / "index"
     search_index.build(texts, folder)
     return SearchIndex(folder), texts, asked
 
 
-def reference(counts: list[Counter[str]], query: str) -> list[int]:
+def reference(counts, query):
     """BM25 document by document, every step in the precision that Lucene takes it in; documents in order of score."""
     filled = [count.total() for count in counts if count]
     average = np.float32(sum(filled) / len(filled))

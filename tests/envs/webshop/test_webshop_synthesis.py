@@ -1,43 +1,39 @@
 """Tasks from explored pages, against the sessions of a real shop."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from builders import task, turn
 from envs.setups import prepared, section, source
 
-from coevolve.envs.base import Setup
 from coevolve.envs.synthesis import observed_actions
 from coevolve.envs.webshop import domain, synthesis
-from coevolve.envs.webshop.catalogue import FILE_NAMES, Product
+from coevolve.envs.webshop.catalogue import FILE_NAMES
 from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SEPARATOR
 from coevolve.envs.webshop.shop import Shop
-from coevolve.envs.webshop.task_env import WebShopTaskEnv
 from coevolve.methods.task_evolution import prompts
-from coevolve.records.episodes import Turn
 
 START = task("webshop/0", env="webshop", data={"goal": 0})
 
 
 @pytest.fixture(scope="module")
-def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
+def setup(tmp_path_factory):
     """The small shop, whose pages are not cut."""
     config = section("webshop", "webshop-small", observation_length=10_000)
     return prepared(config, tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture(scope="module")
-def product(setup: Setup) -> Product:
+def product(setup):
     """A product with options."""
     shop = Shop(setup.prepared / "shop")
     return next(each for each in map(shop.product, range(len(shop))) if each.options)
 
 
 @pytest.mark.parametrize("tab", ["description", "features", "reviews"])
-def test_a_visit_goes_back_from_a_sub_page_to_its_product(setup: Setup, product: Product, tab: str) -> None:
+def test_a_visit_goes_back_from_a_sub_page_to_its_product(setup, product, tab):
     search, item = f"search[{product.title.lower()}]", f"click[{product.asin.lower()}]"
     option = f"click[{next(iter(product.options.values()))[0]}]"
     explored = (search, item, f"click[{tab}]", "click[< prev]", option)
@@ -55,13 +51,13 @@ def test_a_visit_goes_back_from_a_sub_page_to_its_product(setup: Setup, product:
     assert new is not None and new.solution == (search, item, option)
 
 
-def explored(env: WebShopTaskEnv, *actions: str | None) -> list[Turn]:
+def explored(env, *actions):
     """The turns of an episode."""
     env.start(START)
     return [turn(action, env.step(action).observation) for action in actions]
 
 
-def paths(product: Product) -> list[tuple[str, ...]]:
+def paths(product):
     """Actions that lead to each kind of page: start, results (three), product (two), sub-page, done."""
     search, item = f"search[{product.title.lower()}]", f"click[{product.asin.lower()}]"
     option = f"click[{next(iter(product.options.values()))[0]}]"
@@ -75,7 +71,7 @@ def paths(product: Product) -> list[tuple[str, ...]]:
     ]
 
 
-def test_a_click_is_executed_on_what_the_shop_links_and_on_nothing_else(setup: Setup, product: Product) -> None:
+def test_a_click_is_executed_on_what_the_shop_links_and_on_nothing_else(setup, product):
     """Not on titles, prices, ratings or names of options; the purchase ends a task and is not counted."""
     kinds = set()
     with domain.pool(setup, 1) as (env,):
@@ -92,9 +88,7 @@ def test_a_click_is_executed_on_what_the_shop_links_and_on_nothing_else(setup: S
     assert kinds == {"start", "results", "item", "sub_page", "done"}
 
 
-def test_exploration_proposes_options_of_the_product_and_no_other_text_of_its_page(
-    setup: Setup, product: Product
-) -> None:
+def test_exploration_proposes_options_of_the_product_and_no_other_text_of_its_page(setup, product):
     values = {value for group in product.options.values() for value in group}
     rng = np.random.default_rng(0)
     with domain.pool(setup, 1) as (env,):
@@ -103,7 +97,7 @@ def test_exploration_proposes_options_of_the_product_and_no_other_text_of_its_pa
     assert proposed == {f"click[{value}]" for value in values}
 
 
-def test_exploration_of_a_product_without_options_looks_at_its_sub_pages_and_stays(setup: Setup) -> None:
+def test_exploration_of_a_product_without_options_looks_at_its_sub_pages_and_stays(setup):
     shop, rng = Shop(setup.prepared / "shop"), np.random.default_rng(0)
     plain = next(each for each in map(shop.product, range(len(shop))) if not each.options)
     path = (f"search[{plain.title.lower()}]", f"click[{plain.asin.lower()}]")
@@ -117,7 +111,7 @@ def test_exploration_of_a_product_without_options_looks_at_its_sub_pages_and_sta
     assert draft is not None and draft.solution == path
 
 
-def test_every_executed_action_has_the_observation_of_its_own_turn(setup: Setup, product: Product) -> None:
+def test_every_executed_action_has_the_observation_of_its_own_turn(setup, product):
     """The shop executes actions in lower case; the product is visited twice."""
     search, item = f"search[{product.title}]", f"click[{product.asin}]"
     with domain.pool(setup, 1) as (env,):
@@ -134,7 +128,7 @@ def test_every_executed_action_has_the_observation_of_its_own_turn(setup: Setup,
     assert f"\n{search.lower()}\n-> #6 " in visits[1]
 
 
-def test_a_product_without_attributes_is_no_task(setup: Setup, catalogue: Path, tmp_path: Path) -> None:
+def test_a_product_without_attributes_is_no_task(setup, catalogue, tmp_path):
     """The reward divides by their number."""
     paths = {name: catalogue / file for name, file in FILE_NAMES.items()}
     attributes, asked = (json.loads(paths[name].read_text()) for name in ("attributes", "instructions"))

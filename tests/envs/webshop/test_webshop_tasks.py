@@ -12,12 +12,12 @@ from coevolve.errors import UserError
 from coevolve.records.drops import DropReason
 
 
-def selection(**changes: object) -> WebShopSelection:
+def selection(**changes):
     values = {"lists": "eto", "kinds": None, "sft": None, "explore": None, "evaluate": None, "explore_sft": True}
     return WebShopSelection.model_validate({**values, **changes})
 
 
-def invented(count: int) -> list[Goal]:
+def invented(count):
     """Goals of three categories in turn."""
     categories = "red", "green", "blue"
     return [
@@ -28,27 +28,21 @@ def invented(count: int) -> list[Goal]:
 GOALS = invented(12_087)
 
 
-def test_etos_lists_have_the_known_faults() -> None:
+def test_etos_lists_are_those_it_published_and_have_the_known_faults():
+    """Byte for byte `eval_agent/data/webshop` of ETO at a2fc5da."""
+    digests = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in (tasks.DATA / "eto").glob("*.json")}
+    assert digests == {
+        "train_indices": "15f44b4a5ca1e8c2f2a7f2e1849d7ebe1d93e5020426d80408b5f21f0a3a6202",
+        "test_indices": "0e7fa2b9646a8800761a29fe9bdfff757235bdec7597e3211525230434e2ea66",
+        "test_indices_500": "470de709d4e7beef58407e7dc725824b2a6a727f2d0ecf16bc20daa9deaa3587",
+    }
     lists = tasks.eto_lists()
     assert (len(lists.train), len(set(lists.train)), len(lists.test)) == (1824, 1823, 200)
     assert lists.duplicates == (4116,)
     assert len(lists.overlap) == 21
 
 
-@pytest.mark.parametrize(
-    ("name", "sha256"),
-    [
-        ("train_indices", "15f44b4a5ca1e8c2f2a7f2e1849d7ebe1d93e5020426d80408b5f21f0a3a6202"),
-        ("test_indices", "0e7fa2b9646a8800761a29fe9bdfff757235bdec7597e3211525230434e2ea66"),
-        ("test_indices_500", "470de709d4e7beef58407e7dc725824b2a6a727f2d0ecf16bc20daa9deaa3587"),
-    ],
-)
-def test_the_lists_are_those_upstream_published(name: str, sha256: str) -> None:
-    """Byte for byte `eval_agent/data/webshop` of ETO at a2fc5da."""
-    assert hashlib.sha256((tasks.DATA / f"eto/{name}.json").read_bytes()).hexdigest() == sha256
-
-
-def test_verl_agents_draw_is_that_of_its_generator_and_apart_from_training() -> None:
+def test_verl_agents_draw_is_that_of_its_generator_and_apart_from_training():
     """numpy's legacy generator draws without replacement from the beginning of a permutation."""
     lists = tasks.goal_lists(selection(lists="verl_agent"), 6000)
     assert list(lists.test) == np.random.RandomState(1000).permutation(500)[:128].tolist()
@@ -57,7 +51,7 @@ def test_verl_agents_draw_is_that_of_its_generator_and_apart_from_training() -> 
         tasks.goal_lists(selection(lists="verl_agent"), 500)
 
 
-def test_fixed_removes_overlap_and_duplicate_and_counts_them() -> None:
+def test_fixed_removes_overlap_and_duplicate_and_counts_them():
     chosen = tasks.select(selection(), GOALS, ["test"], "remove")
     assert len(chosen.sft) == len(chosen.explore) == 1823 - 21
     assert len(chosen.evaluate) == 200
@@ -71,7 +65,7 @@ def test_fixed_removes_overlap_and_duplicate_and_counts_them() -> None:
     assert kept.drops == () and len(kept.overlap) == 21
 
 
-def test_parts_are_disjoint_and_cover_all_goals_or_so_many_of_a_category() -> None:
+def test_parts_are_disjoint_and_cover_all_goals_or_so_many_of_a_category():
     chosen = tasks.select(selection(lists="parts", test=30), GOALS[:100], ["test"], "remove")
     assert [task.data["goal"] for task in chosen.evaluate] == list(range(30))
     assert [task.data["goal"] for task in chosen.sft] == list(range(30, 100))
@@ -93,6 +87,6 @@ def test_parts_are_disjoint_and_cover_all_goals_or_so_many_of_a_category() -> No
         (selection(lists="parts", test=3, kinds=["mauve"]), 9, "unknown task type `mauve`; known are red, green, blue"),
     ],
 )
-def test_what_does_not_fit_is_one_sentence(config: WebShopSelection, goals: int, message: str) -> None:
+def test_what_does_not_fit_is_one_sentence(config, goals, message):
     with pytest.raises(UserError, match=message):
         tasks.select(config, GOALS[:goals], ["test"], "remove")
