@@ -19,6 +19,7 @@ PAGES = tuple(front_page.REFERENCE / name for name in ("README.md", "science.md"
 #: Rows of comparisons with SFT, in the order of the tables; others are left out.
 METHODS = (
     "sft_all", "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "eto_eq9", "eto_matched", "ipr",
+    "ipr_lower", "ipr_higher", "hpl", "hpl_lower", "hpl_higher",
     "lambda_0", "nll_mean", "without_failure_failure", "frozen_failure_agent", "beta_10", "hard_60",
     "failure_agent_first", "without_conflicts", "second_target", "coevolve",
     "agent_data_static", "agent_data_random", "agent_data", "coevolve_agent_data",
@@ -30,6 +31,8 @@ VARIANTS = ("beta_10", "hard_60", "failure_agent_first", "without_conflicts")
 COMPARISONS = (
     ("eto_again", "eto"),
     ("eto_eq9", "eto"),
+    ("hpl", "eto"),
+    *((f"hpl{rate}", f"ipr{rate}") for rate in ("", "_lower", "_higher")),
     ("coevolve", "eto"),
     ("coevolve", "eto_again"),
     ("coevolve", "sft_all"),
@@ -73,7 +76,7 @@ EXPLANATIONS = (
 def blocks() -> dict[str, str]:
     """The tables of the pages by the name of their mark, most of them that of the folder whose numbers they have."""
     compared = ("science", "science_methods", "real", "real_seeds", "real_tuned", "micro", "methods", "bfcl")
-    folders = (*compared, "science_parts", "science_variants", "real_sql", "agent_data")
+    folders = (*compared, "micro_hpl", "science_parts", "science_variants", "real_sql", "agent_data")
     rows = (*recomputed.BOTH, "eto_eq9", "second_target", "coevolve")
     parts = ("nll_mean", "without_failure_failure", "frozen_failure_agent", "coevolve")
     return {folder: _table(_differences(folder)) for folder in folders} | {
