@@ -127,10 +127,12 @@ def test_an_image_has_what_its_stages_import(root, image):
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=name)
-def test_bases_are_pinned_by_digest(path):
+def test_bases_are_pinned_by_digest(path, root):
     text = path.read_text()
     bases = re.findall(r"^(?:FROM (?!\$)|ARG BASE_IMAGE=)(\S+)$", text, re.MULTILINE)
     assert bases and all(re.search(r"@sha256:[0-9a-f]{64}$", base) for base in bases)
+    common = images.load_recipes(root / images.RECIPES).base
+    assert {base for base in bases if "/python:" in base} <= {common}
 
 
 @pytest.mark.parametrize("path", [*GENERATED, *(path.with_name("apptainer.def") for path in GENERATED)], ids=str)
