@@ -37,9 +37,12 @@ def _check(home: Path, plan: Plan, profile: str) -> Check:
     # Without those of another version of the kit: Snakemake decides about these.
     made = [record for path in sorted(home.rglob(provenance.NAME)) if (record := provenance.if_valid(path))]
     name = f"results of {plan.suite.suite}"
-    stale = [record for record in made if "code" in plan.changed_since(record)]
+    changes = [plan.changed_since(record) for record in made]
+    other = sum("settings" in changed for changed in changes)  # the code of other environments may be theirs
+    stale = [record for record, changed in zip(made, changes, strict=True) if changed == ["code"]]
     if not stale:
-        return Check(name, "ok", f"{len(made)} were made by the present code")
+        apart = f", {other} with other settings" if other else ""
+        return Check(name, "ok", f"{len(made) - other} were made by the present code{apart}")
     stages = _counted(Counter(record.stage for record in stale))
     command = f"snakemake --profile {profile} --config suite={plan.suite.suite}"
     text = f"{len(stale)} of {len(made)} were made by other code ({stages}); {_edits(plan, stale)}"

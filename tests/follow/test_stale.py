@@ -46,6 +46,9 @@ def test_an_edit_of_code_is_named_with_the_results_that_it_makes_stale(kit):
     assert kit.python(LOOK) == f"{edited} {command}\n"
     kit.run("git", *COMMIT)
     assert kit.python(LOOK) == f"{edited} {command}\n", "a committed edit, too"
+    kit.write("configs/glance.yaml", SUITE.replace("explore: 4", "explore: 3"))
+    assert kit.python(LOOK) == "ok      results of glance: 0 were made by the present code, 1 with other settings\n"
+    kit.write("configs/glance.yaml", SUITE)
 
 
 def test_an_edit_that_was_never_committed_is_counted(kit):
