@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from rollout.keydoor import KeyDoor, gold, recorded, tasks
 
 from coevolve.config.baselines import EvaluationConfig, SelectionConfig, StepsConfig
+from coevolve.config.environments import EnvSection
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.config.sections import (
@@ -78,9 +79,7 @@ def suite(**sections):
         "models": {
             "tiny": SimpleNamespace(context=CONTEXT, lora=None, endpoint=None, training_dtype=None, final_dtype=None)
         },
-        "envs": {
-            "keydoor": SimpleNamespace(kind="keydoor", workers=4, processes=0, step_seconds=600.0, needs_actions=True)
-        },
+        "envs": {"keydoor": EnvSection.model_construct(kind="keydoor", workers=4)},
         "recipes": {"method": SimpleNamespace(agents=agents)},
         "protocol": "fixed",
         "protocols": protocols(),
