@@ -38,9 +38,9 @@ def _check(home: Path, plan: Plan, profile: str) -> Check:
     made = [record for path in sorted(home.rglob(provenance.NAME)) if (record := provenance.if_valid(path))]
     name = f"results of {plan.suite.suite}"
     changes = [plan.changed_since(record) for record in made]
-    other = sum("settings" in changed for changed in changes)  # the code of other environments may be theirs
     stale = [record for record, changed in zip(made, changes, strict=True) if changed == ["code"]]
     if not stale:
+        other = sum("settings" in changed for changed in changes)  # the code of other environments may be theirs
         apart = f", {other} with other settings" if other else ""
         return Check(name, "ok", f"{len(made) - other} were made by the present code{apart}")
     stages = _counted(Counter(record.stage for record in stale))

@@ -229,13 +229,11 @@ def _settings(
 
 def _training(record: Provenance, folder: Path) -> dict[str, Scalar]:
     """What the policy's provenance has of its training, for any current folder; empty if it is not there."""
-    refs = {name: sha256 for name, sha256 in record.inputs.items() if Path(name).name == policy_dir.REF_NAME}
-    for name, sha256 in refs.items():
-        for path in provenance.possible_paths(name, folder.resolve()):
-            if path.is_file() and files.sha256(path) == sha256 and (made := provenance.of_file(path)):
-                config = {"seed": made.seeds.get("suite"), **made.config}
-                return {"stage": made.stage, **made.wildcards} | dict(_flat(config))
-    return {}
+    read = provenance.input_files(record, policy_dir.REF_NAME, folder)
+    made = next(filter(None, map(provenance.of_file, read)), None)
+    if made is None:
+        return {}
+    return {"stage": made.stage, **made.wildcards} | dict(_flat({"seed": made.seeds.get("suite"), **made.config}))
 
 
 def _split(records: Sequence[EvalRecord]) -> SplitResult:
@@ -258,9 +256,8 @@ def _split(records: Sequence[EvalRecord]) -> SplitResult:
 
 def _prepared_meta(record: Provenance, folder: Path) -> dict[str, Any]:
     """The metadata of the environment from the stage `prepare`, for any current folder; empty if it is not there."""
-    names = [Path(path).parts[-3:] for path in record.inputs if path.endswith("/meta.json")]  # prepared/<env>/meta.json
-    paths = [home.joinpath(*name) for name in names for home in folder.resolve().parents]
-    meta: dict[str, Any] = next((files.read_json(path) for path in paths if path.is_file()), {})
+    read = provenance.input_files(record, "meta.json", folder)
+    meta: dict[str, Any] = next(map(files.read_json, read), {})
     return meta
 
 

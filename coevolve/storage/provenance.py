@@ -37,6 +37,14 @@ def possible_paths(name: str, folder: Path) -> Iterator[Path]:
     return (parent.joinpath(*parts[start:]) for parent in folder.parents for start in range(len(parts)))
 
 
+def input_files(record: Provenance, file: str, folder: Path) -> Iterator[Path]:
+    """Files of the recorded sha256 of the inputs called `file`, of the job whose result is in `folder`."""
+    for name, sha256 in record.inputs.items():
+        if Path(name).name == file:
+            paths = (path for path in possible_paths(name, folder.resolve()) if path.is_file())
+            yield from (path for path in paths if files.sha256(path) == sha256)
+
+
 def of_file(path: Path) -> Provenance | None:
     """The provenance in the folder of a file; None if there is none. Raises `UserError` if it is invalid."""
     record = path.with_name(NAME)

@@ -82,6 +82,9 @@ class StepPromptEnv:
             "available_actions": "\n".join(f"'{action}'," for action in actions),
         }
         first, later = self._templates
-        counts = {"step_count": len(self._past), "history_length": len(past), "current_step": len(self._past) + 1}
-        message = later.format(**gaps, **counts, action_history="\n".join(past))
-        return message if past and len(message) <= self._prompt.longest else first.format(**gaps)
+        if past:
+            counts = {"step_count": len(self._past), "history_length": len(past), "current_step": len(self._past) + 1}
+            message = later.format(**gaps, **counts, action_history="\n".join(past))
+            if len(message) <= self._prompt.longest:
+                return message
+        return first.format(**gaps)
