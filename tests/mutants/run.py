@@ -9,6 +9,7 @@ not apply, or if its tests do not run; also if the tests fail without any mutant
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -26,8 +27,10 @@ from pydantic import BaseModel, ConfigDict
 
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_name("mutants.yaml")
-#: What an edit can change or a test can write; all else is linked.
+#: What an edit can change or a test can write.
 COPIED = ("coevolve", "configs", "tests", "pyproject.toml")
+#: Of these the copy has a link; of all other folders the folders, for tests that copy what git lists, with the files.
+LINKED = (".git", ".venv")
 SERVER = Path(__file__).with_name("server.py")
 SERVERS = threading.local()
 Result = Literal["killed", "survived", "not found", "not run"]
@@ -63,16 +66,23 @@ def load(path: Path = LIST) -> list[Mutant]:
 def copied(root: Path) -> Iterator[Path]:
     """A copy of the code and tests in a temporary folder, without bytecode that could stand for unmutated code."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        for name in COPIED:
-            source, target = root / name, Path(folder) / name
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(source, target)
-        for path in root.iterdir():
-            if path.name not in (*COPIED, ".mutants"):
-                (Path(folder) / path.name).symlink_to(path)
+        for source in root.iterdir():
+            target, copy = Path(folder) / source.name, shutil.copy2 if source.name in COPIED else _link
+            if source.name in LINKED:
+                target.symlink_to(source)
+            elif source.is_file():
+                copy(source, target)
+            elif source.name != ".mutants":
+                shutil.copytree(source, target, copy_function=copy, ignore=shutil.ignore_patterns("__pycache__"))
         yield Path(folder)
+
+
+def _link(source: str | Path, target: str | Path) -> None:
+    """The same file under another name, or where that cannot be, on another disk, a copy of it."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def run_tests(root: Path, tests: Sequence[str]) -> int:

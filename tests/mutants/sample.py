@@ -1,10 +1,11 @@
 """Draws wrong edits at random and runs the tests that cover their lines; prints the share that survives, by room.
 
-    python tests/mutants/sample.py [--core 200] [--rest 200] [--changed REVISION] [--minutes 60]
+    python tests/mutants/sample.py [--core 200] [--rest 200] [--changed REVISION] [--minutes 60] [--another 1]
 
-The edits follow from the tree of the commit that is checked out. What was done is kept in `.mutants/`: the same command
-goes on where it ended. A first part records which tests cover which lines (coverage.py). An edit
-that no test can notice, because it changes nothing, is listed with the reason in `equivalent.yaml`.
+The edits follow from the tree of the commit that is checked out, and from the number of `--another` sample of it. What
+was done is kept in `.mutants/`: the same command goes on where it ended. A first part records which tests cover which
+lines (coverage.py). An edit that no test can notice, because it changes nothing, is listed with the reason in
+`equivalent.yaml`.
 """
 
 import argparse
@@ -19,12 +20,13 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
+import pytest
 import yaml
 from coverage.numbits import numbits_to_nums
 from scipy.stats import binomtest
@@ -124,12 +126,15 @@ class Cover:
             )
             variables = {"COVERAGE_PROCESS_START": str(settings), "TESTS_RUN": str(tests), "OMP_NUM_THREADS": "1"}
             command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "mutants.contexts"]
-            command += ["-m", "not slow and not dag", f"tests/{room}"]
-            path = {"PYTHONPATH": f"{copy}:{Path(__file__).parents[1]}"}
+            command += ["--tb=native", "-m", "not slow and not dag", f"tests/{room}"]
+            variables["PYTHONPATH"] = f"{copy}:{Path(__file__).parents[1]}"
             with done.with_suffix(".log").open("w") as log:
-                subprocess.run(command, cwd=copy, env={**os.environ, **variables, **path}, stdout=log, check=False)
+                ended = subprocess.run(command, cwd=copy, env=os.environ | variables, stdout=log, check=False)
+            if ended.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+                raise RuntimeError(f"{log.name}: pytest did not run tests/{room} to its end")
             for part in self.folder.glob(f"{data.name}.*"):
-                _collect(part, self.folder / "lines.sqlite", copy)
+                with suppress(sqlite3.DatabaseError):  # of a process that a test has killed while it wrote
+                    _collect(part, self.folder / "lines.sqlite", copy)
                 part.unlink()
         done.touch()
         return room
@@ -240,13 +245,15 @@ def main() -> int:
     parser.add_argument("--rest", type=int, default=200, help="edits elsewhere")
     parser.add_argument("--changed", help="only lines that differ from this revision")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="end after the edit that reaches this time")
+    parser.add_argument("--another", default="", help="a number: other edits of the same tree")
     options = parser.parse_args()
     tree = _git("rev-parse", "HEAD:coevolve").strip()
     sources = {path: (ROOT / path).read_text() for path in _git("ls-files", "coevolve/*.py").split()}
     only = changed_lines(options.changed) if options.changed else None
     core = {file: source for file, source in sources.items() if CORE.match(file)}
     rest = {file: source for file, source in sources.items() if file not in core}
-    mutations = draw(options.core, core, tree, only) + draw(options.rest, rest, tree, only)
+    seed = tree + options.another
+    mutations = draw(options.core, core, seed, only) + draw(options.rest, rest, seed, only)
     folder = ROOT / ".mutants" / tree[:12]
     cover = Cover(folder / "lines")
     cover.record()
