@@ -107,6 +107,9 @@ def test_every_command_has_a_help(coevolve, command):
     assert status == 0
     assert text.startswith(f"usage: coevolve {command} ")
     assert cli.COMMANDS[command].help in " ".join(text.split())
+    options = [line.split() for line in text.splitlines() if re.match("  -", line)]
+    assert all(re.fullmatch(r"(-h,|--[a-z]+(-[a-z]+)*)", words[0]) for words in options)
+    assert len(options) == len({words[0] for words in options})
 
 
 def test_a_suite_and_a_machine_are_named_by_name_or_path(coevolve):

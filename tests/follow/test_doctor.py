@@ -20,7 +20,7 @@ from coevolve.envs.sciworld import doctor as sciworld
 from coevolve.envs.sciworld import replay
 from coevolve.envs.webshop import doctor as webshop
 from coevolve.errors import UserError
-from coevolve.follow import doctor, slurm
+from coevolve.follow import doctor, preflight, slurm
 from coevolve.run import devices, required_files
 from coevolve.storage import files
 
@@ -320,3 +320,26 @@ def test_the_command_prints_a_line_each_and_fails_where_something_is_missing(rep
     assert done.returncode == 1
     assert f"missing envs.sciworld.experts: {tmp_path}/nowhere.jsonl does not exist" in done.stdout
     assert "wrong   envs.intercode_sql.dump: " in done.stdout
+
+
+def test_a_node_is_checked_by_what_its_stages_do(repo, monkeypatch):
+    """For the stages that train, with two processes that meet, and for those of the environments, which are started."""
+    monkeypatch.setattr(preflight, "FILE_MB", 1)
+    monkeypatch.setenv(devices.USE_CPU, "1")
+    setup, measured = doctor.RunSetup.of("smoke", ["methods=[sft]"], "cpu", None), {}
+    trains = {check.name: check.text for check in preflight.checks(setup, "train", 1, measured)}
+    assert trains["PyTorch"] == torch.__version__ and trains["two processes"] == "reached each other by gloo"
+    assert trains["GPU"] == "not used: ACCELERATE_USE_CPU is set"
+    assert re.fullmatch(r"[\d,]+ MB/s written and [\d,]+ read, in results", trains["speed of the disk"])
+    assert measured["read_mb_a_second"] > 0
+    plays = [check.name for check in preflight.checks(setup, "envs", 0, {})]
+    assert {"ScienceWorld", "PyTorch"} & {*plays} == {"ScienceWorld"} and "GPU" not in plays
+    if not torch.cuda.is_available():
+        monkeypatch.delenv(devices.USE_CPU)
+        without = {check.name: check for check in preflight.checks(setup, "train", 1, {})}["GPU"]
+        assert without.status == "wrong" and "sees 0, a stage needs 1" in without.text
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for image, remedy in (("train_0123.sif", "build the image again with `make images`"), ("", "run `make -B setup`")):
+        monkeypatch.setenv("APPTAINER_CONTAINER", image)
+        with pytest.raises(UserError, match=f"`import torch` fails .*; {remedy}"):
+            preflight._version("torch")

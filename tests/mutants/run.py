@@ -31,6 +31,7 @@ LIST = Path(__file__).with_name("mutants.yaml")
 COPIED = ("coevolve", "configs", "tests", "pyproject.toml")
 #: Of these the copy has a link; of all other folders the folders, for tests that copy what git lists, with the files.
 LINKED = (".git", ".venv")
+IGNORED = shutil.ignore_patterns("__pycache__")
 SERVER = Path(__file__).with_name("server.py")
 SERVERS = threading.local()
 Result = Literal["killed", "survived", "not found", "not run"]
@@ -73,7 +74,7 @@ def copied(root: Path) -> Iterator[Path]:
             elif source.is_file():
                 copy(source, target)
             elif source.name != ".mutants":
-                shutil.copytree(source, target, copy_function=copy, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(source, target, symlinks=True, copy_function=copy, ignore=IGNORED)
         yield Path(folder)
 
 

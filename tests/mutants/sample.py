@@ -157,12 +157,12 @@ class Cover:
     def tests(self, file: str, line: int) -> list[str]:
         """Names of tests that execute the line, those of its module and its folder first, then the quickest.
 
-        Of a line that is executed at the import only: the tests of its module.
+        Of a line that is executed at the import: all tests of its module.
         """
         with sqlite3.connect(self.folder / "lines.sqlite") as database:
             of_line = "select distinct name from line where file = ? and line = ?"
             contexts = {name for (name,) in database.execute(of_line, (file, line))}
-            if contexts == {""}:
+            if "" in contexts:
                 contexts = {name for (name,) in database.execute("select name from line where file = ?", (file,))}
         stem, room = Path(file).stem, Path(file).parts[1]
 

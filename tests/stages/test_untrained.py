@@ -1,42 +1,37 @@
 """The chat template of a base model that is a checkpoint."""
 
-import os
-
 import pytest
+from stages import corridor
 from templates.models import qwen3, tokenizer
 
 from coevolve.config.loading import load_suite
 from coevolve.config.sections import ModelConfig
 from coevolve.policies.loading import load_tokenizer
-from coevolve.stages.untrained import write_template
+from coevolve.stages import untrained
+from coevolve.storage import policy_dir
 
-CHECKPOINT = {"label": "Own", "context": 512, "path": "own", "parameters": 1e5}
 
-
-@pytest.fixture
-def linked(tmp_path):
-    """A checkpoint, and a folder with links to its files."""
+def test_the_policy_has_the_configured_template_and_the_checkpoint_keeps_its_own(tmp_path):
     qwen3().save_pretrained(tmp_path / "own")
     tokenizer("qwen3").save_pretrained(tmp_path / "own")
-    (tmp_path / "policy").mkdir()
-    for file in (tmp_path / "own").iterdir():
-        os.link(file, tmp_path / "policy" / file.name)
-    return tmp_path
-
-
-def test_the_policy_has_the_configured_template_and_the_checkpoint_keeps_its_own(linked):
-    own = load_tokenizer(linked / "own").chat_template
-    for keys, template in (
-        ({}, own),
+    own = load_tokenizer(tmp_path / "own").chat_template
+    for case, (keys, template) in enumerate(
         (
-            {"template_arguments": {"thinking": False, "date_string": "1 May"}},
-            f'{{%- set thinking = false -%}}\n{{%- set date_string = "1 May" -%}}\n{own}',
-        ),
-        ({"chat_template": "{{ messages }}"}, "{{ messages }}"),
+            ({}, own),
+            (
+                {"template_arguments": {"thinking": False, "date_string": "1 May"}},
+                f'{{%- set thinking = false -%}}\n{{%- set date_string = "1 May" -%}}\n{own}',
+            ),
+            ({"chat_template": "{{ messages }}"}, "{{ messages }}"),
+        )
     ):
-        write_template(ModelConfig(**CHECKPOINT, **keys), linked / "policy")
-        assert load_tokenizer(linked / "policy").chat_template == template
-    assert load_tokenizer(linked / "own").chat_template == own
+        out = tmp_path / f"policy{case}"
+        out.mkdir()
+        model = ModelConfig(label="Own", context=512, path=str(tmp_path / "own"), parameters=1e5, **keys)
+        untrained.run(corridor.job("untrained", tmp_path / f"job{case}", corridor.suite(models={"tiny": model})), out)
+        assert load_tokenizer(out).chat_template == template
+        assert policy_dir.describe(out).sha256 == policy_dir.digest(out)
+    assert load_tokenizer(tmp_path / "own").chat_template == own
 
 
 @pytest.mark.parametrize("suite", ["agent_data", "reviewer"])

@@ -68,10 +68,11 @@ def computed_in(dtype, **sections):
     return sections
 
 
-def trained(tmp_path, base, name, dtype=None, **inputs):
+def trained(tmp_path, base, name, dtype=None, lora=None, **inputs):
     """What the training of `policy` reports."""
-    own = {"start": base / "policy/policy.json", **inputs}
-    job = corridor.job("train", tmp_path / f"{name}-job", computed_in(dtype), **own)
+    own, sections = {"start": base / "policy/policy.json", **inputs}, computed_in(dtype)
+    sections.models["tiny"].lora = lora
+    job = corridor.job("train", tmp_path / f"{name}-job", sections, **own)
     return train.run(job, tmp_path / name)
 
 

@@ -13,6 +13,7 @@ PREFERENCES = {
     "objective": {"name": "dpo"}, "precompute_reference": True,
 }  # fmt: skip
 ADAPTERS = LoraConfig(rank=2, alpha=4, dropout=0.0, target_modules="all-linear")
+WITH_DROPOUT = ADAPTERS.model_copy(update={"dropout": 0.1})
 
 
 def sft_config(**settings) -> SftConfig:

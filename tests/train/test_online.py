@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from train.doors import METHODS, TASKS, CutOffError, interrupt, mean_reward, train, world
-from train.settings import ADAPTERS, see_two_gpus
+from train.settings import WITH_DROPOUT, see_two_gpus
 
 from coevolve import seeds
 from coevolve.errors import UserError
@@ -17,7 +17,6 @@ from coevolve.train import online
 from coevolve.train import trainer as training
 from coevolve.train.policy_io import TrainingRun
 
-WITH_DROPOUT = ADAPTERS.model_copy(update={"dropout": 0.1})
 BOTH = pytest.mark.parametrize("method", METHODS)
 LEARNING = {
     "ppo": {
@@ -63,11 +62,13 @@ def test_each_step_plays_its_tasks_with_its_policy_and_its_seed(half, tmp_path, 
     assert {episode.sampling for episode in episodes} == {Sampling(temperature=1.0, top_p=1.0, max_new_tokens=16)}
     explorer = online.Explorer(world(), TrainingRun(half, tmp_path / "out", tmp_path, seed=3))
     assert report.tokens == passes * sum(len(explorer.experience(episode)) for episode in episodes)
+    assert report.sampled_tokens == sum(len(turn.token_ids) for episode in episodes for turn in episode.turns)
 
 
 @pytest.mark.parametrize("lora", [None, WITH_DROPOUT], ids=["full", "lora"])
 @pytest.mark.parametrize(("method", "settings", "until"), [("ppo", {"epochs": 24.0}, 200), ("grpo", {}, 120)])
-def test_an_interrupted_training_ends_in_the_same_bytes(half, tmp_path, method, settings, until, lora):
+def test_an_interrupted_training_ends_in_the_same_bytes(half, tmp_path, caplog, method, settings, until, lora):
+    caplog.set_level("INFO")
     whole, straight = train(method, half, tmp_path, "whole", lora, **settings)
     with pytest.raises(CutOffError):
         train(method, half, tmp_path, "torn", lora, interrupt(world(), until), **settings)
@@ -79,6 +80,7 @@ def test_an_interrupted_training_ends_in_the_same_bytes(half, tmp_path, method, 
     assert [step["loss"] for step in resumed.history] == [step["loss"] for step in whole.history]
     assert (resumed.rows, resumed.steps) == (whole.rows, whole.steps) == {"ppo": (48, 12), "grpo": (32, 4)}[method]
     assert (out / "adapter_config.json").exists() == bool(lora)
+    assert not [record for record in caplog.records if record.name.startswith("accelerate")], "a line for each file"
 
 
 @BOTH

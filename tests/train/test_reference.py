@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from stages import corridor
 from train.key_door import CUT, paired, scored, sources, trained
+from train.settings import WITH_DROPOUT
 
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
 from coevolve.config.names import PairKind
@@ -72,9 +73,11 @@ def test_training_is_that_with_the_reference_on_the_fly(base, tmp_path, held_to)
     assert on_the_fly.gold.before is None and on_the_fly.gold.after == pytest.approx(before.gold.after, rel=1e-6)
 
 
-def test_log_probs_before_and_after_are_those_of_experts_and_explored_episodes(base, tmp_path):
+@pytest.mark.parametrize("lora", [None, WITH_DROPOUT], ids=["full", "lora"])
+def test_log_probs_before_and_after_are_those_of_experts_and_explored_episodes(base, tmp_path, lora):
     start = base / "policy/policy.json"
-    report = trained(tmp_path, base, "both", pairs=paired(base), scores=scored(tmp_path, start, **sources(base)))
+    scores = scored(tmp_path, start, **sources(base))
+    report = trained(tmp_path, base, "both", lora=lora, pairs=paired(base), scores=scores)
     for measured, sides in ((report.gold, rendered(base, "chosen")), (report.explored, rendered(base, "rejected"))):
         masks = [torch.tensor(side.action_mask[1:], dtype=torch.bool) for side in sides]
         ends = []

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from train.settings import ADAPTERS, dpo_config
+from train.settings import WITH_DROPOUT, dpo_config
 
 from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.names import PairKind
@@ -23,7 +23,6 @@ from coevolve.train.policy_io import TrainingRun
 
 CONFIG = dpo_config(epochs=8, warmup=0.03, schedule="cosine", learning_rate=[1e-3], save_steps=5)
 STEPS = 48
-WITH_DROPOUT = ADAPTERS.model_copy(update={"dropout": 0.1})
 
 
 def train(start: Path, out: Path, work: Path, lora: LoraConfig | None):

@@ -291,6 +291,12 @@ def test_a_later_iteration_and_its_shards_have_an_arrow(jobs):
         }
     drawn = loop.svg(loop.LABELS, loop.job_edges({"a": second, **jobs}))
     assert "the next iteration starts" in drawn and "the next iteration" not in loop.svg(loop.LABELS, [])
+    rectangles = re.findall(r'<rect x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"/>', drawn)
+    boxes = [tuple(map(float, numbers)) for numbers in rectangles]
+    edges = {(x + dx * w, y + dy * h) for x, y, w, h in boxes for dx, dy in ((0, 0.5), (1, 0.5), (0.5, 0), (0.5, 1))}
+    for path in re.findall(r'<path (?:class="next" )?d="M(.*?)"', drawn.partition("</defs>")[2]):
+        numbers = [float(number) for number in re.findall(r"[-\d.]+", path)]
+        assert {tuple(numbers[:2]), tuple(numbers[-2:])} <= edges, "an arrow joins two boxes"
 
 
 def read(written, name):

@@ -70,6 +70,7 @@ def count(browser):
 def test_everything_is_listed(browser, page, episodes, pairs):
     browser.open(page, "#/episodes")
     assert count(browser).startswith(f"{len(episodes)} of {len(episodes)} episodes")
+    assert any(" ".join(each.prompt[-1].content.split())[:40] in browser.text() for _, each in episodes)
     browser.open(page, "#/pairs")
     assert count(browser).startswith(f"{len(pairs)} of {len(pairs)} pairs")
     assert browser.complaints() == []
