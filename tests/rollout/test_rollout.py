@@ -116,6 +116,8 @@ def test_any_other_error_stops_the_run_and_keeps_what_was_finished(tmp_path):
     with pytest.raises(IndexError, match="a bug"):
         play(expert(4), tasks(4), tmp_path, environments=[Crashing()])
     assert [t.task.task_id for t in jsonl.read(tmp_path / "episodes.jsonl", Trajectory)] == ["door0", "door1", "door2"]
+    with pytest.raises(RuntimeError, match="4 episodes were to be played, 0 came back"):
+        play(expert(4), tasks(4), tmp_path / "none", envs=0)
 
 
 def test_a_task_listed_twice_is_played_twice_as_often(tmp_path):

@@ -5,9 +5,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accelerate.utils import DeepSpeedPlugin, FullyShardedDataParallelPlugin
+from train.doors import PPO
 from transformers import LlamaConfig
 from transformers.trainer import propagate_args_to_deepspeed
 
+from coevolve.train import ppo
 from coevolve.train import trainer as training
 
 
@@ -43,6 +45,12 @@ def test_fsdp_rounds_nothing(monkeypatch):
     policy = plugin.mixed_precision_policy
     assert {policy.param_dtype, policy.reduce_dtype, policy.output_dtype} == {torch.float32}
     assert args.bf16, "autocast stays"
+    given = {}  # PPO makes its accelerator itself
+    monkeypatch.setenv("FSDP_VERSION", "2")  # as the launcher does
+    monkeypatch.setattr(ppo, "Accelerator", given.update)
+    ppo.accelerator(PPO, mixed=True)
+    assert given["fsdp_plugin"].mixed_precision_policy == plugin.mixed_precision_policy
+    assert given["mixed_precision"] == "bf16"
 
 
 def test_alone_nothing_changes():

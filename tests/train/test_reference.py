@@ -59,14 +59,14 @@ def test_no_row_is_a_file_too(tmp_path, llama):
     assert reference_logps.read(tmp_path / "scores.safetensors").lookup([1, 2]) is None
 
 
-@pytest.mark.parametrize("held_to", ["policy", "other"])
-def test_training_is_that_with_the_reference_on_the_fly(base, tmp_path, held_to):
+@pytest.mark.parametrize(("held_to", "lora"), [("policy", None), ("other", None), ("other", WITH_DROPOUT)])
+def test_training_is_that_with_the_reference_on_the_fly(base, tmp_path, held_to, lora):
     """Also where the rejected side is a trajectory cut short."""
     pairs, policy = paired(base), base / held_to / "policy.json"
     assert [len(pair.rejected_token_ids) for pair in jsonl.read(pairs, PreferencePair)] == [5, 5, 5]
     scores = scored(tmp_path, policy, **sources(base))
-    before = trained(tmp_path, base, "before", pairs=pairs, scores=scores)
-    on_the_fly = trained(tmp_path, base, "on_the_fly", pairs=pairs, reference=policy)
+    before = trained(tmp_path, base, "before", lora=lora, pairs=pairs, scores=scores)
+    on_the_fly = trained(tmp_path, base, "on_the_fly", lora=lora, pairs=pairs, reference=policy)
     assert before.first_loss == pytest.approx(on_the_fly.first_loss, rel=1e-6)
     assert before.last_loss == pytest.approx(on_the_fly.last_loss, rel=1e-6)
     assert (before.first_loss == pytest.approx(math.log(2), rel=1e-6)) == (held_to == "policy")

@@ -118,6 +118,9 @@ def test_tasks_that_do_not_exist_are_the_users_error_and_leave_no_world_behind(o
         with pytest.raises(UserError, match=words):
             env.start(task_of(kind, variation, "train"))
         assert env.start(ANIMAL) == ANIMAL_START
+    for wrong in ({"task": 1}, {"variation": "0"}, {"variation": None}):
+        with pytest.raises(UserError, match=r"`data` must hold `task` \(a type\) and `variation`"):
+            env.start(ANIMAL.model_copy(update={"data": ANIMAL.data | wrong}))
     for variation in (100_000, 100_001):
         with pytest.raises(UserError):
             env.start(task_of("find-animal", variation, "train"))
