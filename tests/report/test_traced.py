@@ -111,6 +111,7 @@ def test_cells_of_table_1(printed):
         "60.0 [60.0, 60.0] (paper 30.8, note d)",
         "40.0 [33.8, 46.2] (paper 44.8)",  # (50 + 20 + 30 + 60) / 4 and 24.8 / 4
     ]
+    assert "not IPR's" in rewards  # the section's note
     # The lost episode, of reward 0.9, counts nowhere; tasks of 0 and 100 give draws beyond both, which are cut.
     assert [cell.partition(" (")[0] for cell in cells(rewards, "ETO")] == [
         "60.0 [35.2, 84.8]", "30.0 [30.0, 30.0]", "40.0 [40.0, 40.0]", "50.0 [50.0, 50.0]", "45.0 [38.8, 51.2]",
