@@ -63,6 +63,8 @@ def test_turns_cost_what_their_environment_declares_times_the_machines_scale(pla
     once, thrice = (estimates.cost(whole, each, "evaluate", WILDCARDS).seconds for each in (machine, slower))
     turns = expected.evaluate * plan.suite.evaluation.samples * expected.turns
     assert thrice - once == pytest.approx(2 * turns * expected.turn_seconds)
+    written = estimates.cost(whole, machine, "evaluate", WILDCARDS).bytes
+    assert written == 12 * whole.workload("evaluate", WILDCARDS).kept > 0
 
 
 def test_a_compute_matched_control_trains_on_as_much_as_the_agents_that_it_is_matched_to(plan):

@@ -47,7 +47,10 @@ def test_the_claims_of_the_paper_are_sorted_by_what_can_judge_them(coevolve):
     assert rows["WebShop"][0] == "200"
     found = power.Expectations.from_json(coevolve(*command, "--json")[1])
     (claim,) = (each for each in found.claims if each.claim == "coevolve_webshop")
-    assert [*claim.half_widths] == [*claim.power] == [3, 5, 8]
+    seeds = [3, 5, 8]
+    assert [*claim.half_widths] == [*claim.power] == seeds
+    titles = [*(f"+-, {n} seeds" for n in seeds), *(f"decided, {n}" for n in seeds), "seeds for 80%"]
+    assert rows["claim"] == ["told apart, points", *titles, "GPU-hours a seed"]
     cells = [claim.gap, *claim.half_widths.values(), *(100 * power for power in claim.power.values())]
     assert [float(cell.rstrip("%")) for cell in rows[claim.claim][:7]] == pytest.approx(cells, abs=0.51)
     assert found.differences[0].seeds == 5 and "sft_mean" in sum(found.out_of_reach.values(), ())

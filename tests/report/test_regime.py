@@ -81,6 +81,9 @@ def test_a_suite_at_every_threshold_passes(measure, report):
     result = judged(evidence(measure), report)
     assert names(result, False) == names(result, None) == set()
     assert regime.sentence(result, LABELS) == "23 of 23 measured checks of the regime pass."
+    rise = next(check for check in result if check.name.startswith("learnability"))
+    shown = f"| {rise.value:.3g} [{rise.low:.3g}, {rise.high:.3g}]"
+    assert 0 < rise.low < rise.value < rise.high and shown in regime.markdown(result, LABELS)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from rollout.keydoor import KeyDoor, gold, recorded, task, tasks
 from rollout.playing import content
 from rollout.runs import SAMPLES, TASKS, run
 
+from coevolve import seeds
 from coevolve.chat.prompts import prompt_messages, write_action
 from coevolve.envs.base import EnvError
 from coevolve.envs.experts import play_expert
@@ -143,6 +144,9 @@ def test_the_policy_hears_which_episodes_are_over(tmp_path):
 
         def complete(self, conversations, sampling):
             assert not {c.key for c in conversations} & set(self.forgotten)
+            for each in conversations:  # on which what was sampled before depends
+                task_id, _, sample = each.key.partition("#")
+                assert each.seed == seeds.derive(1, "target", task_id, int(sample))
             return [Completion(text="Action: go right") for _ in conversations]
 
         def forget(self, key):

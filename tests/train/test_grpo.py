@@ -107,7 +107,9 @@ def test_adapters_have_no_other_reference_and_one_with_other_weights_is_refused(
 def test_trl_gets_the_ids_that_were_sampled(half, tmp_path):
     run = TrainingRun(half, tmp_path / "out", tmp_path, seed=3)
     explorer = online.Explorer(world(), run)
-    episodes = explorer.play(loading.load_model(half), 0, TASKS)
+    model = loading.load_model(half).train()
+    episodes = explorer.play(model, 0, TASKS)
+    assert model.training, "dropout is off in episodes alone"
     failed = episodes[0].model_copy(update={"stop": StopReason.ENV_ERROR})
     given = grpo.completions([explorer.experience(episode) for episode in (*episodes, failed)], 1)
     assert given["reward"] == [*(episode.reward for episode in episodes), None]

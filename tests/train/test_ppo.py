@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from train.doors import PPO, train
+from train.settings import ADAPTERS
 
 from coevolve.errors import UserError
 from coevolve.policies import loading
@@ -166,3 +167,18 @@ def test_a_loss_that_is_no_number_ends_the_training(half, tmp_path):
     with pytest.raises(UserError, match=r"lower `ppo\.learning_rate`"):
         train("ppo", half, tmp_path, "nan", learning_rate=1e30)
     assert not (tmp_path / "nan").exists()
+
+
+def test_adapters_that_are_off_are_the_reference(half, tmp_path, monkeypatch):
+    """No second model is held beside them."""
+    made = []
+
+    class Witness(ppo.PpoTrainer):
+        def __init__(self, *given):
+            made.append(given[1])
+            super().__init__(*given)
+
+    monkeypatch.setattr(ppo, "PpoTrainer", Witness)
+    for lora in (None, ADAPTERS):
+        train("ppo", half, tmp_path, f"with-{lora is not None}", lora, epochs=1.0)
+    assert [reference is None for reference in made] == [False, True]
