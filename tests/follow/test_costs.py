@@ -67,6 +67,12 @@ def test_turns_cost_what_their_environment_declares_times_the_machines_scale(pla
     assert written == 12 * whole.workload("evaluate", WILDCARDS).kept > 0
 
 
+def test_continuations_are_played_from_each_second_step_at_half_the_cost(root):
+    names, paper = {**WILDCARDS, "branch": "ipr/seed0/iter1"}, root / "configs/suites/paper.yaml"
+    of = {every: Plan(load_suite(paper, [f"steps.every={every}"])).workload("steps", names).write for every in (1, 2)}
+    assert of[1] == pytest.approx(2 * of[2]) and of[2] > 0
+
+
 def test_a_compute_matched_control_trains_on_as_much_as_the_agents_that_it_is_matched_to(plan):
     layout = Layout(plan.suite)
 
