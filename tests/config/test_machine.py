@@ -40,6 +40,7 @@ def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root
         ("partition: [a, 10]", "slurm_partition", "a,10"),
         ("partition: a,b", "slurm_partition", "a,b"),
         ("gpu: 3090", "gpu_model", "3090"),
+        ("extra: --constraint=fast", "slurm_extra", "--constraint=fast"),
     ],
 )
 def test_names_reach_slurm_as_they_are_written(root, tmp_path, line, name, value):
