@@ -328,6 +328,10 @@ def test_an_inspect_log_has_every_episode_and_the_evaluations_score_and_times(ru
     assert log["stats"] == {
         "started_at": "2026-01-31T23:59:00+00:00", "completed_at": "2026-02-01T00:00:30+00:00",
     }  # fmt: skip
+    jsonl.write(folder / "records.jsonl", [records[0].model_copy(update={"split": "more"}), *records[1:]])
+    relist(folder, started="2026-01-31T23:59:00+00:00", seconds=90.4)
+    names = {score["name"]: score["metrics"]["mean"]["value"] for score in inspect_log(folder)["results"]["scores"]}
+    assert names == {"reward more": rewards[0], f"reward {records[1].split}": pytest.approx(fmean(rewards[1:]))}
 
 
 @pytest.mark.slow

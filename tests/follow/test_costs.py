@@ -67,6 +67,16 @@ def test_turns_cost_what_their_environment_declares_times_the_machines_scale(pla
     assert written == 12 * whole.workload("evaluate", WILDCARDS).kept > 0
 
 
+def test_a_line_adds_up_what_was_made_here_and_counts_what_another_suite_made():
+    made = [costs.Cost(3600.0, 1.0, 2e9, measured=1800.0, measured_cpu=cpu) for cpu in (900.0, None)]
+    taken, planned = costs.Cost(3600.0, 1.0, 2e9, measured=7200.0, reused=True), costs.Cost(1800.0, 0.5, 1e9)
+    assert costs.lines([("sft", made[0]), ("sft", taken), ("train", made[1]), ("train", planned)]) == [
+        costs.Line("sft", 2, 2.0, 2.0, 4.0, 1, 1.0, 0.5, reused=1, reused_hours=2.0, done_cpu_hours=0.25),
+        costs.Line("train", 2, 1.5, 1.5, 3.0, 1, 1.0, 0.5),
+        costs.Line("all", 4, 3.5, 3.5, 7.0, 2, 2.0, 1.0, reused=1, reused_hours=2.0),
+    ]
+
+
 def test_continuations_are_played_from_each_second_step_at_half_the_cost(root):
     names, paper = {**WILDCARDS, "branch": "ipr/seed0/iter1"}, root / "configs/suites/paper.yaml"
     of = {every: Plan(load_suite(paper, [f"steps.every={every}"])).workload("steps", names).write for every in (1, 2)}

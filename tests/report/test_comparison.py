@@ -218,8 +218,10 @@ def test_the_settings_are_those_of_an_episode_that_started(root, tmp_path):
 def test_a_file_written_by_hand(tmp_path):
     path = tmp_path / "theirs.yaml"
     split = "splits: {test: {tasks: 200, mean_reward: 0.6}}"
-    path.write_text(f"label: theirs\nsettings: {{environment: webshop}}\n{split}\nstarted: 2024-01-31\n")
+    stated = "{environment: webshop, examples: 1, samples: 2}"
+    path.write_text(f"label: theirs\nsettings: {stated}\n{split}\nstarted: 2024-01-31\n")
     theirs = evaluation_result.read(path)
+    assert theirs.settings == {"environment": "webshop", "examples": 1, "samples": 2}
     assert (theirs.splits["test"].mean_reward, theirs.started) == (0.6, "2024-01-31"), "a date is its text"
     path.with_suffix(".json").write_text(json.dumps(theirs.model_dump(mode="json")))
     assert evaluation_result.read(path.with_suffix(".json")) == theirs

@@ -166,6 +166,8 @@ def test_marks_of_the_figures(printed):
         "Co-evolving: 45 [37.9, 52.1]",
         "Co-evolving, failure agent: 80 [80, 80]",
     ]
+    texts = re.findall(r"<text[^>]*>([^<]*)", printed("figure2.svg"))
+    assert {"SFT", "ETO", "Co-evolving"} & {*texts} == {"ETO", "Co-evolving"}, "below the bars"
     panel = next(each for each in json.loads(printed("figure2.json"))["panels"] if each["env"] == "webshop")
     assert (panel["instructions"], panel["differences"]["number"]["mean"]) == (2, 1)
     shared = panel["differences"]["shared_reward"]

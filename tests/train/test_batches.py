@@ -33,6 +33,7 @@ def test_what_a_pair_begins_with_alike_lies_there_once():
     assert batch["segments"]["cu_seq_lens_q"].tolist() == [0, 5, 7]
     assert batch["segments"]["cu_seq_lens_k"].tolist() == [0, 5, 9]
     assert batch["segments"]["key_index"].tolist() == [0, 1, 2, 3, 4, 0, 1, 5, 6]
+    assert (batch["segments"]["max_length_q"], batch["segments"]["max_length_k"]) == (5, 5)
 
 
 def test_pairs_carry_weights_kinds_and_references():

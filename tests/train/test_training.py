@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import time
 
 import numpy as np
 import pytest
@@ -64,8 +65,10 @@ def test_a_policy_written_in_bfloat16_is_the_float32_one_rounded(tmp_path, llama
 
 def test_sft_learns_and_writes_a_policy(tmp_path, llama, caplog, capsys):
     """Progress is logged and not printed."""
+    started = time.monotonic()
     with caplog.at_level(logging.INFO, logger="coevolve.train"):
         report, out = run_sft(tmp_path, llama)
+    assert 0 < report.seconds <= time.monotonic() - started
     assert (report.rows, report.steps, report.tokens) == (10, 6, 2 * 10 * 20)
     assert report.last_loss < report.first_loss - 0.1
     assert [step["step"] for step in report.history] == [1, 2, 3, 4, 5, 6]
