@@ -124,6 +124,8 @@ def test_ids_are_those_of_the_whole_text(kind, template, contents):
     made, own = renderer(kind, template)
     if isinstance(made, str):
         assert "of a conversation it has" in made and "where its parts give" in made
+        if (kind, template) == ("pieces, always", "tiny"):  # three tokens of each
+            assert "after 1 tokens of a conversation it has ' Loo' where its parts give 'Look'; use the chat" in made
         return
     prompt = [
         Message(role=role, content=text) for role, text in zip(("user", "assistant", "user"), contents, strict=True)

@@ -33,6 +33,7 @@ def test_equal_seeds_give_equal_bytes_whatever_the_global_generator_draws(tmp_pa
     assert first == build(tmp_path / "b") != build(tmp_path / "c", seed=2)
     assert files.sha256(tmp_path / "a") == files.sha256(tmp_path / "b")
     assert (tmp_path / "a" / "tokenizer.json").read_bytes() == (tmp_path / "c" / "tokenizer.json").read_bytes()
+    assert {*loading.load_tokenizer(tmp_path / "a").all_special_tokens} == {*tiny_model.SPECIAL_TOKENS}
 
 
 @pytest.mark.slow
