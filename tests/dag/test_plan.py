@@ -188,3 +188,9 @@ def test_the_arguments_of_a_job_change_with_the_names_of_its_inputs(root):
         return Plan(load_suite("smoke", overrides)).arguments("data", {"env": "sciworld"})
 
     assert arguments() == arguments() != arguments("envs.sciworld.experts.path=elsewhere/gold.jsonl")
+
+
+def test_a_model_of_the_hub_is_fetched_again_for_another_name_or_commit():
+    pins = [{"hub": hub, "revision": commit * 40} for hub in ("org/a", "org/b") for commit in "01"]
+    found = {STAGES["snapshot"].digest({"models": {"own": pin}}, {"model": "own"}) for pin in pins}
+    assert len(found) == 4
