@@ -1,5 +1,6 @@
 """The command line: what it lists, how suites and machines are named, and how near misses end."""
 
+import argparse
 import re
 import resource
 import shutil
@@ -107,9 +108,10 @@ def test_every_command_has_a_help(coevolve, command):
     assert status == 0
     assert text.startswith(f"usage: coevolve {command} ")
     assert cli.COMMANDS[command].help in " ".join(text.split())
-    options = [line.split() for line in text.splitlines() if re.match("  -", line)]
-    assert all(re.fullmatch(r"(-h,|--[a-z]+(-[a-z]+)*)", words[0]) for words in options)
-    assert len(options) == len({words[0] for words in options})
+    parser = argparse.ArgumentParser()
+    for add in cli.COMMANDS[command].arguments:
+        add(parser)
+    assert all(re.fullmatch(r"-h|--[a-z]+(-[a-z]+)*", name) for name in parser._option_string_actions)
 
 
 def test_a_suite_and_a_machine_are_named_by_name_or_path(coevolve):
