@@ -109,7 +109,7 @@ def test_every_command_has_a_help(coevolve, command):
     assert text.startswith(f"usage: coevolve {command} ")
     assert cli.COMMANDS[command].help in " ".join(text.split())
     parser = argparse.ArgumentParser()
-    for add in cli.COMMANDS[command].arguments:
+    for add in getattr(cli.COMMANDS[command], "arguments", ()):  # a group has commands
         add(parser)
     assert all(re.fullmatch(r"-h|--[a-z]+(-[a-z]+)*", name) for name in parser._option_string_actions)
 
