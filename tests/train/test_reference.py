@@ -1,6 +1,7 @@
 """Reference log-probs as a stage: the numbers of training itself, found again for whatever a pair is made of."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -51,6 +52,18 @@ def test_a_row_is_scored_as_a_plain_forward_pass_says(family, request, tmp_path)
     reference_logps.write(tmp_path / "scores.safetensors", rows, found)
     read = reference_logps.read(tmp_path / "scores.safetensors")
     torch.testing.assert_close(read.lookup([5, 9, 280]), found[0][:2], rtol=0, atol=0)
+
+
+def test_where_there_is_a_gpu_rows_are_scored_there(monkeypatch):
+    """The model is moved first; here it cannot be."""
+
+    def moved(device):
+        raise ConnectionAbortedError(device.type)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    model = SimpleNamespace(device=torch.device("cpu"), to=moved)
+    with pytest.raises(ConnectionAbortedError, match="cuda"):
+        reference_logps.score(model, [[1, 2]], print)
 
 
 def test_no_row_is_a_file_too(tmp_path, llama):
