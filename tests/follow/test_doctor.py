@@ -323,7 +323,7 @@ def test_the_command_prints_a_line_each_and_fails_where_something_is_missing(rep
 
 
 def test_a_node_is_checked_by_what_its_stages_do(repo, monkeypatch):
-    """For the stages that train, with two processes that meet, and for those of the environments, which are started."""
+    """For the stages that train, with two processes that meet, and for those of the environments alone."""
     monkeypatch.setattr(preflight, "FILE_MB", 1)
     monkeypatch.setenv(devices.USE_CPU, "1")
     setup, measured = doctor.RunSetup.of("smoke", ["methods=[sft]"], "cpu", None), {}
@@ -333,10 +333,10 @@ def test_a_node_is_checked_by_what_its_stages_do(repo, monkeypatch):
     assert re.fullmatch(r"[\d,]+ MB/s written and [\d,]+ read, in results", trains["speed of the disk"])
     assert measured["read_mb_a_second"] > 0
     plays = [check.name for check in preflight.checks(setup, "envs", 0, {})]
-    assert {"ScienceWorld", "PyTorch"} & {*plays} == {"ScienceWorld"} and "GPU" not in plays
+    assert "ScienceWorld" in plays and not {"PyTorch", "GPU"} & {*plays}
     if not torch.cuda.is_available():
         monkeypatch.delenv(devices.USE_CPU)
-        without = {check.name: check for check in preflight.checks(setup, "train", 1, {})}["GPU"]
+        without = next(check for check in preflight.checks(setup, "train", 1, {}) if check.name == "GPU")
         assert without.status == "wrong" and "sees 0, a stage needs 1" in without.text
     monkeypatch.setitem(sys.modules, "torch", None)
     for image, remedy in (("train_0123.sif", "build the image again with `make images`"), ("", "run `make -B setup`")):

@@ -29,7 +29,8 @@ ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_name("mutants.yaml")
 #: What an edit can change or a test can write.
 COPIED = ("coevolve", "configs", "tests", "pyproject.toml")
-#: Of these the copy has a link; of all other folders the folders, for tests that copy what git lists, with the files.
+#: Links in a copy. All other folders are real ones with links to files: tests copy what git lists, which is no file
+#: behind a linked folder.
 LINKED = (".git", ".venv")
 IGNORED = shutil.ignore_patterns("__pycache__")
 SERVER = Path(__file__).with_name("server.py")

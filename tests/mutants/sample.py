@@ -20,7 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -133,8 +133,10 @@ class Cover:
             if ended.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
                 raise RuntimeError(f"{log.name}: pytest did not run tests/{room} to its end")
             for part in self.folder.glob(f"{data.name}.*"):
-                with suppress(sqlite3.DatabaseError):  # of a process that a test has killed while it wrote
+                try:
                     _collect(part, self.folder / "lines.sqlite", copy)
+                except sqlite3.DatabaseError as error:  # of a process that a test has killed while it wrote
+                    print(f"tests/{room}: the lines of one process are lost ({error})", flush=True)
                 part.unlink()
         done.touch()
         return room
