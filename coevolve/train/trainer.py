@@ -100,8 +100,6 @@ class MaskedTrainer(ScheduledTrainer):
         model = self.prepare_forward(model)
         if run.lora:
             model = policy_io.add_adapters(model, run.lora)
-            if arguments.gradient_checkpointing:  # newer versions keep it equal to theirs
-                model.enable_input_require_grads()
         super().__init__(
             model=model,
             args=arguments,

@@ -203,7 +203,7 @@ def judge(mutation: Mutation, tests: Sequence[str], root: Path = ROOT) -> str:
         path = copy / mutation.file
         path.write_text(mutation.edit.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
         for part in (tests[:FIRST], tests[FIRST:]):
-            if part and run_tests(copy, part) != 0:
+            if part and run_tests(copy, [f"--timeout={2 * SECONDS}", *part]) != 0:
                 return "killed"
     return "survived"
 
