@@ -77,6 +77,7 @@ test-slurm: setup ## the DAG on a real Slurm of two nodes, and what goes wrong t
 mutants: setup mysql ## wrong edits: those of past defects, then a random sample of all code (hours; goes on where it ended)
 	time python tests/mutants/run.py
 	time python tests/mutants/sample.py
+	time python tests/mutants/sample.py --slow tests/run/test_launch.py tests/run/test_online_launch.py
 
 # Variables of `make cluster`, all optional: MACHINE, PARTITION, CPU_PARTITION, ACCOUNT, QOS, GPU, EXTRA, SCRATCH, MIRROR, SUITE, CONTAINERS
 SITE := MACHINE PARTITION CPU_PARTITION ACCOUNT QOS GPU EXTRA SCRATCH MIRROR SUITE CONTAINERS

@@ -187,13 +187,13 @@ class PpoTrainer:
         logps, values, reference = estimated.unbind(1)
         _, action_mask = self._tensors(episodes)
         kl = (logps - reference).masked_fill(~action_mask, 0.0)
-        outcomes = torch.tensor([episode.reward for episode in episodes], device=values.device, dtype=values.dtype)
+        outcomes = values.new_tensor([episode.reward for episode in episodes])
         rewards = token_rewards(outcomes, kl, action_mask, config.kl)
         advantages = gae(rewards, values, action_mask, discount=config.discount, gae_lambda=config.gae_lambda)
         batch = PpoBatch(logps, values, whiten(advantages, action_mask), advantages + values, action_mask)
         metrics = {"reward": outcomes.mean().item(), "kl": kl.sum(dim=1).mean().item()}
         if sampled := [logp for episode in episodes for logp in episode.logps]:
-            distance = logps[action_mask] - torch.tensor(sampled, device=logps.device)
+            distance = logps[action_mask] - logps.new_tensor(sampled)
             metrics[SAMPLING_DISTANCE] = distance.abs().mean().item()
         return batch, metrics
 

@@ -1,14 +1,18 @@
 """Draws wrong edits at random and runs the tests that cover their lines; prints the share that survives, by room.
 
     python tests/mutants/sample.py [--core 200] [--rest 200] [--changed REVISION] [--minutes 60] [--another 1]
+    python tests/mutants/sample.py --again
+    python tests/mutants/sample.py --slow tests/run/test_online_launch.py
 
 The edits follow from the tree of the commit that is checked out, and from the number of `--another` sample of it. What
 was done is kept in `.mutants/`: the same command goes on where it ended. A first part records which tests cover which
-lines (coverage.py). An edit that no test can notice, because it changes nothing, is listed with the reason in
+lines (coverage.py), again for folders of tests that have changed. The second command judges once more what survived,
+the third by slow tests. An edit that no test can notice, because it changes nothing, is listed with the reason in
 `equivalent.yaml`.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import random
@@ -105,7 +109,7 @@ class Cover:
         self.folder, self.root = folder, root
 
     def record(self) -> None:
-        """Run the tests of each folder that was not run yet, in a copy of the tree: as edits will be judged."""
+        """Run the tests of each folder as it was not run yet, in a copy of the tree: as edits will be judged."""
         self.folder.mkdir(parents=True, exist_ok=True)
         rooms = {path.relative_to(self.root / "tests").parts[0] for path in (self.root / "tests").rglob("test_*.py")}
         with ThreadPoolExecutor(2) as pool:
@@ -114,7 +118,10 @@ class Cover:
 
     def _record(self, room: str) -> str:
         done, data, tests = (self.folder / f"{room}.{kind}" for kind in ("done", "coverage", "tests"))
-        if done.exists():
+        path = self.root / "tests" / room
+        texts = [each.read_bytes() for each in sorted([path, *path.rglob("*.py")]) if each.is_file()]
+        digest = hashlib.sha256(b"\0".join(texts)).hexdigest()
+        if done.exists() and done.read_text() == digest:
             return room
         for part in self.folder.glob(f"{room}.*"):
             part.unlink()
@@ -138,7 +145,7 @@ class Cover:
                 except sqlite3.DatabaseError as error:  # of a process that a test has killed while it wrote
                     print(f"tests/{room}: the lines of one process are lost ({error})", flush=True)
                 part.unlink()
-        done.touch()
+        done.write_text(digest)
         return room
 
     @cached_property
@@ -197,15 +204,18 @@ def _collect(part: Path, target: Path, root: Path) -> None:
 
 def judge(mutation: Mutation, tests: Sequence[str], root: Path = ROOT) -> str:
     """`killed`, `survived` or `not covered`."""
-    if not tests:
+    limited = (f"--timeout={2 * SECONDS}",)
+    return judged_by(mutation, [(*limited, *part) for part in (tests[:FIRST], tests[FIRST:]) if part], root)
+
+
+def judged_by(mutation: Mutation, runs: Sequence[Sequence[str]], root: Path = ROOT) -> str:
+    """What the first run of pytest makes of an edit that does not pass, each given by its arguments."""
+    if not runs:
         return "not covered"
     with copied(root) as copy:
         path = copy / mutation.file
         path.write_text(mutation.edit.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
-        for part in (tests[:FIRST], tests[FIRST:]):
-            if part and run_tests(copy, [f"--timeout={2 * SECONDS}", *part]) != 0:
-                return "killed"
-    return "survived"
+        return "killed" if any(run_tests(copy, run) != 0 for run in runs) else "survived"
 
 
 def table(results: Mapping[str, str], mutations: Sequence[Mutation], equivalent: Mapping[str, str]) -> Iterator[str]:
@@ -248,6 +258,8 @@ def main() -> int:
     parser.add_argument("--changed", help="only lines that differ from this revision")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="end after the edit that reaches this time")
     parser.add_argument("--another", default="", help="a number: other edits of the same tree")
+    parser.add_argument("--again", action="store_true", help="judge the survivors again, after tests have changed")
+    parser.add_argument("--slow", nargs="+", metavar="TEST", help="files of which the slow tests judge the survivors")
     options = parser.parse_args()
     tree = _git("rev-parse", "HEAD:coevolve").strip()
     sources = {path: (ROOT / path).read_text() for path in _git("ls-files", "coevolve/*.py").split()}
@@ -263,15 +275,18 @@ def main() -> int:
     results = dict(json.loads(line) for line in log.read_text().splitlines()) if log.exists() else {}
     ends = time.monotonic() + 60 * options.minutes
     random.Random(tree).shuffle(mutations)  # a part of the sample is a sample
+    todo = ("survived", "not covered") if options.again or options.slow else (None,)
 
     def one(mutation: Mutation) -> tuple[str, str] | None:
         if time.monotonic() > ends:
             return None
+        if options.slow:
+            return mutation.name, judged_by(mutation, [("-m", "slow", *options.slow)])
         tests = cover.within(cover.tests(mutation.file, mutation.edit.line), SECONDS)
         return mutation.name, judge(mutation, tests)
 
     with ThreadPoolExecutor(2) as pool, log.open("a") as file:
-        for done in pool.map(one, [each for each in mutations if each.name not in results]):
+        for done in pool.map(one, [each for each in mutations if results.get(each.name) in todo]):
             if done:
                 results[done[0]] = done[1]
                 file.write(json.dumps(done) + "\n")

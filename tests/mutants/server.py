@@ -20,7 +20,7 @@ PRELOADED = (
     "trl.trainer.grpo_trainer", "trl.trainer.sft_trainer", "matplotlib.figure", "hypothesis.strategies", "pymysql",
 )  # fmt: skip
 #: Of one run.
-CPU_SECONDS = 300
+CPU_SECONDS = 900
 
 
 def run(folder: str, tests: Sequence[str]) -> int:

@@ -65,6 +65,11 @@ def test_the_tests_that_execute_a_line_judge_its_edit(tree, tmp_path):
     assert judge(by_operator["condition True"], tests, tree) == "killed"
     assert judge(by_operator["comparison"], tests, tree) == "survived"
     assert judge(by_operator["comparison"], [], tree) == "not covered"
+    sharper = "\n\ndef test_nothing():\n    assert sign(0) == -1\n"
+    (tree / "tests/test_sign.py").write_text((tree / "tests/test_sign.py").read_text() + sharper)
+    again = Cover(tmp_path / "lines", tree)
+    again.record()
+    assert judge(by_operator["comparison"], again.tests("coevolve/sign.py", 2), tree) == "killed"
 
 
 def test_the_share_that_survives_leaves_equivalent_edits_out():

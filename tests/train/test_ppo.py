@@ -124,7 +124,9 @@ def test_a_step_follows_the_gradient_of_the_equations(llama, other, micro):
     expected = torch.autograd.grad(total / len(flat), weights)
 
     logged = trainer.step(rows, batch, [2, 0, 1])
-    assert 0 < logged["clipped"] < 1
+    assert 0 < logged["clipped"] < 1 and logged["learning_rate"] == config.learning_rate
+    assert logged["policy_loss"] + config.value_weight * logged["value_loss"] == pytest.approx(logged["loss"])
+    assert logged["grad_norm"] == pytest.approx(sum(g.square().sum().item() for g in expected) ** 0.5, rel=1e-9)
     assert logged["loss"] == pytest.approx(total.item() / len(flat), rel=1e-9)
     scale = max(gradient.abs().max() for gradient in expected)
     for weight, gradient in zip(weights, expected, strict=True):

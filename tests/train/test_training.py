@@ -74,7 +74,9 @@ def test_sft_learns_and_writes_a_policy(tmp_path, llama, caplog, capsys):
     assert [step["step"] for step in report.history] == [1, 2, 3, 4, 5, 6]
     written = [json.loads(line) for line in (tmp_path / "work-sft" / training.METRICS).read_text().splitlines()]
     assert [(s["step"], s["loss"]) for s in written] == [(s["step"], s["loss"]) for s in report.history]
-    assert any("step 6 of 6, loss" in message for message in caplog.messages) and capsys.readouterr().out == ""
+    said = [message.rpartition(",") for message in caplog.messages if message.startswith("step ")]
+    assert [head for head, _, _ in said] == [f"step {s['step']} of 6, loss {s['loss']:.4f}" for s in report.history]
+    assert said[-1][2] == " 0 s left" and capsys.readouterr().out == ""
     ref = policy_dir.describe(out)
     assert (ref.name, ref.base) == ("tiny+sft", "tiny")
     assert all(tensor.dtype == torch.float32 for tensor in tensors(out).values())
