@@ -63,7 +63,7 @@ def test_results_without_tasks_are_not_paired():
     a, b = (np.clip(RNG.normal(mean, 0.3, 200), 0, 1) for mean in (0.4, 0.6))
     bare = [split(values).model_copy(update={"values": ()}) for values in (a, b)]
     reward, success = comparison.differences(*bare)
-    assert not reward.paired
+    assert not reward.paired and not reward.bound
     assert reward.error == pytest.approx(math.sqrt(a.var(ddof=1) / 200 + b.var(ddof=1) / 200))
     table = [[round(s.success_rate * 200), round((1 - s.success_rate) * 200)] for s in bare]
     p = scipy_stats.chi2_contingency(table, correction=False).pvalue
@@ -144,7 +144,9 @@ def test_two_trainings_are_told_apart():
     )
     sentence, table, *_ = comparison.compare([first, other])
     assert sentence.strip().endswith("the same; the weights differ (sha256 11111111 and 22222222).")
-    assert [line.split("|")[1].strip() for line in table.splitlines()[2:]] == ["dpo.beta"]
+    assert [[cell.strip() for cell in line.split("|")[1:4]] for line in table.splitlines()[2:]] == [
+        ["dpo.beta", "0.1", "0.5"]
+    ]
     again = other.model_copy(update={"model": first.model})
     assert "both are of the same weights" in next(comparison.compare([first, again]))
 
@@ -266,6 +268,7 @@ def test_the_json_of_a_comparison_has_the_numbers_of_its_sentences():
     assert (differing.comparable, differing.settings) == (False, (("step_limit", 10, 15),))
     assert (same.comparable, same.settings, same.second) == (True, (), "C")
     text = "\n".join(comparison.compare(results))
+    assert [line for line in text.splitlines() if " minus " in line] == ["B minus A, test:", "C minus A, test:"]
     for each in same.differences:
         interval = f"{100 * each.value:+.1f} points [{100 * each.low:+.1f}, {100 * each.high:+.1f}], p = {each.p:.2g}"
         assert f"{interval} (paired by task)" in text and f"{100 * each.detectable:.1f} points." in text

@@ -37,10 +37,10 @@ def test_what_a_pair_begins_with_alike_lies_there_once():
 
 
 def test_pairs_carry_weights_kinds_and_references():
-    known = TokenizedPair(PAIR.kind, LONG, SHORT, 0.5, 0.25, (torch.ones(3), torch.full((1,), 2.0)))
+    known = TokenizedPair(PAIR.kind, LONG, SHORT, 0.3, 0.1, (torch.ones(3), torch.full((1,), 2.0)))
     batch = PairCollator([known], "padded")([0, EMPTY_SLOT])
     assert batch["input_ids"].tolist() == [[5, 6, 7, 8], [9, 8, 0, 0]]
-    assert (batch["lambda_dpo"].tolist(), batch["lambda_sft"].tolist()) == ([0.5], [0.25])
+    assert (batch["lambda_dpo"].tolist(), batch["lambda_sft"].tolist()) == ([0.3], [0.1])
     assert batch["kinds"] == ["expert_target"]
     assert batch["reference_logps"].tolist() == [[1, 1, 1], [2, 0, 0]]
     assert "reference_logps" in PairCollator([known], "shared")([EMPTY_SLOT])

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -170,6 +171,26 @@ def test_where_vllm_cannot_play_one_sentence_says_so_before_a_policy_is_read(tmp
     monkeypatch.setitem(sys.modules, "vllm", sys)
     with pytest.raises(UserError, match=r"TRL starts in bfloat16; set sampler\.dtype=bfloat16 or null"):
         grpo.run_grpo(replace(world(), vllm=VllmDevices(), dtype="float32"), GRPO, run)
+
+
+def test_trl_starts_vllm_as_the_suite_says_and_its_cache_is_there_while_it_plays(half, tmp_path, monkeypatch):
+    """What TRL's trainer and vLLM's engine are given: neither is here."""
+    seen = []
+    monkeypatch.setattr(grpo.GRPOTrainer, "__init__", lambda self, **given: setattr(self, "args", given["args"]))
+    engine = SimpleNamespace(wake_up=lambda tags: seen.append(tags), sleep=lambda level: seen.append(level))
+    monkeypatch.setattr(grpo.GroupTrainer, "vllm_generation", SimpleNamespace(llm=engine), raising=False)
+    run = TrainingRun(half, tmp_path / "out", tmp_path, seed=3)
+    explorer = online.Explorer(replace(world(), vllm=VllmDevices(colocated_memory_utilization=0.2)), run)
+    trainer = grpo.group_trainer(explorer, [list(TASKS)], GRPO, run)
+    args = trainer.args
+    assert (args.use_vllm, args.vllm_mode, args.vllm_gpu_memory_utilization) == (True, "colocate", 0.2)
+    assert (args.vllm_max_model_length, args.vllm_tensor_parallel_size) == (run.longest, 1)
+    assert args.vllm_enable_sleep_mode == torch.cuda.is_available()
+    for sleeps in (False, True):
+        args.vllm_enable_sleep_mode = sleeps
+        with trainer._awake():
+            seen.append("plays")
+    assert seen == ["plays", ["kv_cache"], "plays", 1]
 
 
 @pytest.fixture
