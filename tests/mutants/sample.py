@@ -22,12 +22,11 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -46,6 +45,8 @@ CORE = re.compile(r"coevolve/(methods|train|chat)/|coevolve/report/(stats|compar
 FIRST = 12
 #: The tests of a line that run longer than this together, when the lines are recorded, are not all run.
 SECONDS = 90.0
+#: Tests that take longer, with the fixtures that they share, follow after all others.
+LONG = 10.0
 #: Tests of machines, pages and tests.
 LEFT_OUT = {"slurm", "mutants", "docs", "containers", "airgap", "wheel", "benchmarks", "test_laws.py"}
 
@@ -150,21 +151,28 @@ class Cover:
 
     @cached_property
     def run(self) -> dict[str, tuple[float, set[str]]]:
-        """The seconds of each test that passes and is still there, and the fixtures that it shares."""
+        """The seconds of each test that passes and is still there, and the fixtures that it shares; also of these."""
         rows = [json.loads(line) for file in self.folder.glob("*.tests") for line in file.read_text().splitlines()]
-        failing = {test for test, _, passed, _ in rows if not passed}
+        failing = {name for name, _, passed, _ in rows if not passed}
         found: dict[str, tuple[float, set[str]]] = defaultdict(lambda: (0.0, set()))
-        for test, seconds, _, fixtures in rows:
-            if test not in failing:
-                found[test] = (found[test][0] + seconds, found[test][1] | set(fixtures))
-        return {test: row for test, row in found.items() if self._is_there(*test.split("::"))}
+        for name, seconds, _, fixtures in rows:
+            if name.startswith("fixture "):
+                found[name] = (max(found[name][0], seconds), set())
+            elif name not in failing:
+                found[name] = (found[name][0] + seconds, found[name][1] | set(fixtures))
+        return {name: row for name, row in found.items() if "::" not in name or self._is_there(*name.split("::"))}
+
+    def _seconds(self, test: str, ready: Collection[str] = ()) -> float:
+        """Of a test with its shared fixtures, of which some are `ready`."""
+        seconds, shared = self.run[test]
+        return seconds + sum(self.run[name][0] for name in shared if name in self.run and name not in ready)
 
     def _is_there(self, file: str, name: str) -> bool:
         path = self.root / file
         return path.is_file() and f"def {name}(" in path.read_text()
 
     def tests(self, file: str, line: int) -> list[str]:
-        """Names of tests that execute the line, those of its module and its folder first, then the quickest.
+        """Names of tests that execute the line, quick ones first, of its module before its folder before others.
 
         Of a line that is executed at the import: all tests of its module.
         """
@@ -175,16 +183,24 @@ class Cover:
                 contexts = {name for (name,) in database.execute("select name from line where file = ?", (file,))}
         stem, room = Path(file).stem, Path(file).parts[1]
 
-        def order(test: str) -> tuple[bool, bool, float]:
-            path = Path(test.partition("::")[0])
-            return stem not in path.stem, path.parts[1] != room, self.run[test][0]
+        def order(test: str) -> tuple[bool, bool, bool, float]:
+            path, seconds = Path(test.partition("::")[0]), self._seconds(test)
+            return seconds > LONG, stem not in path.stem, path.parts[1] != room, seconds
 
-        return sorted((test for test, (_, shared) in self.run.items() if contexts & {test, *shared}), key=order)
+        named = ((name, shared) for name, (_, shared) in self.run.items() if "::" in name)
+        return sorted((name for name, shared in named if contexts & {name, *shared}), key=order)
 
     def within(self, tests: Sequence[str], seconds: float) -> list[str]:
-        """The first tests, as many as took this time together."""
-        ends = accumulate(self.run[test][0] for test in tests)
-        return [test for test, end in zip(tests, ends, strict=True) if end <= seconds]
+        """Tests that took this time together, with a fixture that several share once; the first have precedence."""
+        fitting: list[str] = []
+        ready: set[str] = set()
+        for test in tests:
+            needed = self._seconds(test, ready)
+            if needed <= seconds:
+                fitting.append(test)
+                seconds -= needed
+                ready |= self.run[test][1]
+        return fitting
 
 
 def _collect(part: Path, target: Path, root: Path) -> None:
