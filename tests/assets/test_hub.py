@@ -21,6 +21,8 @@ from coevolve.storage import files, policy_dir
 
 WEIGHTS = "model.safetensors"
 MIRRORED = f"models/owner--tiny/{REVISION}"
+#: Files of a snapshot's folder that the hub does not have.
+OWN = (hub.MANIFEST, "provenance.json")
 
 
 @pytest.fixture(scope="session")
@@ -271,12 +273,16 @@ def test_untrained_takes_a_snapshot_by_a_second_name_and_refuses_a_changed_one(
     server, root, tmp_path, coevolve, monkeypatch
 ):
     monkeypatch.chdir(root)
-    fetch(tmp_path)
     settings = ["tiny=null", "pretrain=null", f"hub={REPO}", "parameters=1000.0", f"revision='{REVISION}'"]
+    settings = [word for setting in settings for word in ("--set", f"models.tiny.{setting}")]
+    command = ["stage", "snapshot", "--suite", "smoke", "--out", tmp_path / "out", "--on", "model=tiny", *settings]
+    assert coevolve(*command)[0] == 0
+    saved = [path.stat().st_size for path in (tmp_path / "out").iterdir() if path.name not in OWN]
+    notes = json.loads((tmp_path / "out/provenance.json").read_text())["notes"]
+    assert notes == {"bytes": sum(saved), "files": len(saved)}
     command = [
         "stage", "untrained", "--suite", "smoke", "--out", tmp_path / "policy", "--on", "model=tiny",
-        "--on", "env=sciworld", "--on", "branch=base/untrained", f"model={tmp_path / 'out' / hub.MANIFEST}",
-        *(word for setting in settings for word in ("--set", f"models.tiny.{setting}")),
+        "--on", "env=sciworld", "--on", "branch=base/untrained", f"model={tmp_path / 'out' / hub.MANIFEST}", *settings,
     ]  # fmt: skip
     assert coevolve(*command)[0] == 0
     assert (tmp_path / "policy" / WEIGHTS).samefile(tmp_path / "out" / WEIGHTS)

@@ -109,6 +109,13 @@ def test_a_bad_key_or_value_is_one_sentence_that_names_it(root, override, senten
     assert "\n" not in str(caught.value)
 
 
+def test_what_explores_in_no_rollout_may_repeat_greedy_episodes(root):
+    """Methods without an agent that explores, and those that play in their training."""
+    greedy = ["rollout.k=2", "rollout.temperature=0"]
+    for method in ("sft", "ppo", "grpo"):
+        load_suite(root / "configs/suites/smoke.yaml", [f"methods=[{method}]", *greedy])
+
+
 def test_a_methods_settings_keep_the_keys_that_digests_leave_out(root):
     limits = "concurrency: 4, timeout_seconds: 60, retries: 2, price_in: 1, price_out: 2"
     endpoint = f"{{model: m, seeds: true, length: max_tokens, {limits}}}"

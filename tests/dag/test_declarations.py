@@ -61,6 +61,8 @@ def test_declarations_are_whole(root):
     for name, stage in STAGES.items():
         assert stage.name == name and stage.help.endswith(".")
         assert (root / f"coevolve/stages/{name}.py").is_file()
+    several = {"sft", "rft_train", "train", "pretrain", "ppo", "grpo", "grpo_round"}
+    assert {name for name, stage in STAGES.items() if stage.launchable} == several
     modules = {path.stem for path in (root / "coevolve/stages").glob("*.py")} - {"__init__"}
     assert modules == set(STAGES), "a module in `stages` is a stage"
 

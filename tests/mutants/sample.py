@@ -1,7 +1,7 @@
 """Draws wrong edits at random and runs the tests that cover their lines; prints the share that survives, by room.
 
     python tests/mutants/sample.py [--core 200] [--rest 200] [--changed REVISION] [--minutes 60] [--another 1]
-    python tests/mutants/sample.py --again
+    python tests/mutants/sample.py --again [--seconds 300]
     python tests/mutants/sample.py --slow tests/run/test_online_launch.py
 
 The edits follow from the tree of the commit that is checked out, and from the number of `--another` sample of it. What
@@ -129,7 +129,7 @@ class Cover:
         with copied(self.root) as copy:
             settings = self.folder / f"{room}.rc"
             settings.write_text(
-                f"[run]\nsource = {copy}/coevolve\ndata_file = {data}\nparallel = true\npatch = _exit, fork\n"
+                f"[run]\ninclude = */coevolve/*\ndata_file = {data}\nparallel = true\npatch = _exit, fork\n"
                 "context = ${COVERED_BY-}\ndisable_warnings = dynamic-conflict\n"
             )
             variables = {"COVERAGE_PROCESS_START": str(settings), "TESTS_RUN": str(tests), "OMP_NUM_THREADS": "1"}
@@ -142,7 +142,7 @@ class Cover:
                 raise RuntimeError(f"{log.name}: pytest did not run tests/{room} to its end")
             for part in self.folder.glob(f"{data.name}.*"):
                 try:
-                    _collect(part, self.folder / "lines.sqlite", copy)
+                    _collect(part, self.folder / "lines.sqlite")
                 except sqlite3.DatabaseError as error:  # of a process that a test has killed while it wrote
                     print(f"tests/{room}: the lines of one process are lost ({error})", flush=True)
                 part.unlink()
@@ -203,15 +203,18 @@ class Cover:
         return fitting
 
 
-def _collect(part: Path, target: Path, root: Path) -> None:
-    """Add the lines of one process to the database: file, line, test or fixture (empty: at the import)."""
+def _collect(part: Path, target: Path) -> None:
+    """Add the lines of one process to the database: file, line, test or fixture (empty: at the import).
+
+    A test may have run them in a copy of the tree that it has made.
+    """
     with closing(sqlite3.connect(part)) as source, sqlite3.connect(target, timeout=60) as database:
         database.execute("create table if not exists line (file text, line int, name text)")
         database.execute("create index if not exists of_line on line (file, line)")
         query = "select path, context, numbits from line_bits join file on file.id = file_id "
         query += "join context on context.id = context_id"
         rows = {
-            (Path(path).relative_to(root).as_posix(), line, context.rpartition("|")[2])
+            (f"coevolve/{path.rpartition('/coevolve/')[2]}", line, context.rpartition("|")[2])
             for path, context, bits in source.execute(query)
             for line in numbits_to_nums(bits)
         }
@@ -220,8 +223,8 @@ def _collect(part: Path, target: Path, root: Path) -> None:
 
 def judge(mutation: Mutation, tests: Sequence[str], root: Path = ROOT) -> str:
     """`killed`, `survived` or `not covered`."""
-    limited = (f"--timeout={2 * SECONDS}",)
-    return judged_by(mutation, [(*limited, *part) for part in (tests[:FIRST], tests[FIRST:]) if part], root)
+    limit = f"--timeout={2 * SECONDS}"
+    return judged_by(mutation, [(limit, *part) for part in (tests[:FIRST], tests[FIRST:]) if part], root)
 
 
 def judged_by(mutation: Mutation, runs: Sequence[Sequence[str]], root: Path = ROOT) -> str:
@@ -275,6 +278,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="end after the edit that reaches this time")
     parser.add_argument("--another", default="", help="a number: other edits of the same tree")
     parser.add_argument("--again", action="store_true", help="judge the survivors again, after tests have changed")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of tests for an edit (default: %(default)s)")
     parser.add_argument("--slow", nargs="+", metavar="TEST", help="files of which the slow tests judge the survivors")
     options = parser.parse_args()
     tree = _git("rev-parse", "HEAD:coevolve").strip()
@@ -298,7 +302,7 @@ def main() -> int:
             return None
         if options.slow:
             return mutation.name, judged_by(mutation, [("-m", "slow", *options.slow)])
-        tests = cover.within(cover.tests(mutation.file, mutation.edit.line), SECONDS)
+        tests = cover.within(cover.tests(mutation.file, mutation.edit.line), options.seconds)
         return mutation.name, judge(mutation, tests)
 
     with ThreadPoolExecutor(2) as pool, log.open("a") as file:

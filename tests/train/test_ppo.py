@@ -114,17 +114,19 @@ def test_a_step_follows_the_gradient_of_the_equations(llama, other, micro):
     with torch.no_grad():
         for weight in model.parameters():
             weight += 0.05 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1), dtype=weight.dtype)
-    total = torch.zeros((), dtype=torch.float64)
+    total, clipped = torch.zeros((), dtype=torch.float64), 0
     for i, row in enumerate(rows):
         for k, (logp, value) in enumerate(plain(model, trainer.head, row)):
             advantage = (advantages[i][k] - flat.mean()) / (flat.std() + 1e-8)
             old = (*before[i][k], advantage, advantages[i][k] + before[i][k][1])
+            ratio = math.exp(logp.item() - old[0])
+            clipped += ratio > 1 + config.clip if advantage > 0 else ratio < 1 - config.clip
             total = total + reference_loss(logp, value, [torch.tensor(x, dtype=torch.float64) for x in old], config)
     weights = [*model.parameters(), *trainer.head.parameters()]
     expected = torch.autograd.grad(total / len(flat), weights)
 
     logged = trainer.step(rows, batch, [2, 0, 1])
-    assert 0 < logged["clipped"] < 1 and logged["learning_rate"] == config.learning_rate
+    assert logged["clipped"] == pytest.approx(clipped / len(flat)) and 0 < clipped and logged["learning_rate"] == config.learning_rate
     assert logged["policy_loss"] + config.value_weight * logged["value_loss"] == pytest.approx(logged["loss"])
     assert logged["grad_norm"] == pytest.approx(sum(g.square().sum().item() for g in expected) ** 0.5, rel=1e-9)
     assert logged["loss"] == pytest.approx(total.item() / len(flat), rel=1e-9)
