@@ -293,11 +293,21 @@ def test_a_tagger_that_is_not_installed(repo, monkeypatch):
     assert webshop.check(small).status == "ok"
 
 
+def test_where_jobs_go_to_slurm_the_build_of_torch_is_known_by_its_version(repo, monkeypatch):
+    """No GPU is here to be seen."""
+    monkeypatch.delenv(devices.USE_CPU, raising=False)
+    h100 = load_machine("h100").model_copy(update={"containers": False})
+    for version, status in (("2.13.0", "ok"), ("2.13.0+cpu", "wrong")):
+        monkeypatch.setattr(doctor.metadata, "version", lambda name, version=version: version)
+        check = next(doctor.machine(h100, 8, on_slurm=True))
+        assert (check.name, check.status, "sees no GPU" in check.text) == ("PyTorch", status, status == "wrong")
+
+
 def test_a_profile_brings_its_suite_and_machine(repo):
     found = doctor.RunSetup.of(None, [], None, "one-node")
     assert not found.profile.slurm and found.suite and found.suite.suite == "paper"
     assert found.machine and found.machine.gpu == "h100"
-    assert found.gigabytes > 100
+    assert 100 < found.gigabytes < 100_000
     assert doctor.RunSetup.of(None, [], "h100", "slurm").profile.slurm
     with pytest.raises(UserError, match=r"profile `slurn`: no slurn/config\.yaml here"):
         doctor.RunSetup.of(None, [], None, "slurn")
