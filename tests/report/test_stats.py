@@ -165,7 +165,7 @@ def test_draws_vary_as_the_mean_does():
     residual = (left**2).sum() / (59 * 39) / (60 * 40)
     expected = by_task.var(ddof=1) / 60 + by_seed.var(ddof=1) / 40 - residual
     assert found.draws_b.var() == pytest.approx(expected, rel=0.08)
-    assert found.of_tasks + found.of_seeds / 40 == pytest.approx(expected, rel=0.02)
+    assert found.of_tasks + found.of_seeds / 40 == pytest.approx(expected, rel=1e-9)
 
 
 def test_one_seed_shows_no_variance_between_trainings():

@@ -1,6 +1,7 @@
 """`coevolve evaluate-model`: the stages' own numbers for any checkpoint or endpoint, resumed per episode; `compare`."""
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -38,8 +39,9 @@ def here(root, tmp_path, monkeypatch):
 def test_a_checkpoint_gets_the_numbers_of_the_dag_and_is_comparable_with_them(made, monkeypatch, coevolve):
     monkeypatch.chdir(made)
     command = ("evaluate-model", POLICY, "--suite", "configs/glance.yaml", "--env", "webshop", "--out", "mine.json")
-    code, out, err = coevolve(*command)
-    assert code == 0, err
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    code, out, err = coevolve(*command, "--threads", "1")
+    assert code == 0 and os.environ["OMP_NUM_THREADS"] == "1", err
     (folder,) = (made / "results/evaluate_model").glob("*/evaluation")
     ours, theirs = (jsonl.read(path / "records.jsonl", EvalRecord) for path in (folder, made / EVALUATED))
     assert [(r.task_id, r.reward, r.stop, r.turns) for r in ours] == [

@@ -32,6 +32,11 @@ def test_the_policy_has_the_configured_template_and_the_checkpoint_keeps_its_own
         assert load_tokenizer(out).chat_template == template
         assert policy_dir.describe(out).sha256 == policy_dir.digest(out)
     assert load_tokenizer(tmp_path / "own").chat_template == own
+    (tmp_path / "own/chat_template.jinja").unlink()  # as of older checkpoints and of base models
+    (tmp_path / "bare").mkdir()
+    job = corridor.job("untrained", tmp_path / "job", corridor.suite(models={"tiny": model}))
+    untrained.run(job, tmp_path / "bare")
+    assert load_tokenizer(tmp_path / "bare").chat_template == "{{ messages }}"
 
 
 @pytest.mark.parametrize("suite", ["agent_data", "reviewer"])
