@@ -2,11 +2,14 @@
 
 import shutil
 from importlib.util import find_spec
+from types import SimpleNamespace
 
+import accelerate
 import pytest
 import torch
 from peft import get_peft_model
 from train.settings import ADAPTERS, dpo_config, sft_config
+from transformers import AutoModelForCausalLM
 
 from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.names import PairKind
@@ -72,6 +75,27 @@ def test_matrices_are_in_4_bits_and_what_is_trained_in_32(llama, tmp_path):
     policy_io.require_full_precision(trainer.model)
     trained = {name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad}
     assert trained and all("lora_" in name for name in trained)
+
+
+@needs_bitsandbytes
+def test_on_a_gpu_passes_are_in_bfloat16_and_the_weights_on_the_processs_own(llama, monkeypatch):
+    """What transformers is given: no GPU is here."""
+    given = {}
+    monkeypatch.setattr(accelerate, "PartialState", lambda: SimpleNamespace(device=torch.device("cuda:1")))
+    load = AutoModelForCausalLM.from_pretrained
+
+    def on_cpus(path, *, quantization_config, device_map, **options):
+        given.update(quantization_config.to_dict(), **device_map)
+        return load(path, **options)
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", on_cpus)
+    policy_io.load(llama, QUANTISED)
+    assert (given["load_in_4bit"], given["bnb_4bit_quant_type"], given["bnb_4bit_use_double_quant"]) == (
+        True,
+        "nf4",
+        True,
+    )
+    assert given["bnb_4bit_compute_dtype"] == "bfloat16" and given[""] == torch.device("cuda:1")
 
 
 @needs_bitsandbytes

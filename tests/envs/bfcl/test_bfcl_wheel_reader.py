@@ -106,3 +106,10 @@ def test_the_kit_reads_what_the_wheel_reads(body, layout):
 def test_each_difference_has_a_reason():
     assert all(set(pair) & set(INTENDED) for pair in DIFFERENT)
     assert all(any(name in pair for pair in DIFFERENT) for name in INTENDED)
+
+
+def test_a_call_has_at_most_32_arguments():
+    of = {number: f"f({', '.join(f'a{n}={n}' for n in range(number))})" for number in (32, 33)}
+    assert len(calls.parse_call(of[32]).kwargs) == 32
+    with pytest.raises(calls.CallError, match="at most 32 arguments"):
+        calls.parse_call(of[33])
