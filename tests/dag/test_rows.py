@@ -9,6 +9,7 @@ from coevolve.config.derived.methods import for_method, with_model
 from coevolve.config.derived.recipes import POOL_LEARNING
 from coevolve.config.loading import load_suite
 from coevolve.dag.branch import Branch
+from coevolve.dag.layout import Layout
 from coevolve.dag.plan import Plan
 from coevolve.errors import UserError
 
@@ -105,3 +106,9 @@ def test_a_row_with_a_model_of_its_own_is_run_with_that_model_alone():
     assert plan.home == Plan(load_suite("paper")).home, "no training is repeated"
     with pytest.raises(UserError, match="`gpt4` needs an environment, method or model"):
         load_suite("paper", ["methods=[sft, gpt4]"])
+
+
+def test_whether_tasks_can_be_learnt_is_read_from_the_first_iteration_of_its_row():
+    layout = Layout(load_suite("smoke_methods", ["recipes.grpo.iterations=2"]))
+    folder = "results/smoke_methods/tiny/webshop/grpo/seed0/iter1/policy/target"
+    assert layout.practice() == {("webshop", 0): f"{folder}/episodes.jsonl"}

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import json
+import threading
 import time
 import traceback
 import tracemalloc
@@ -245,6 +246,8 @@ def test_a_response_has_one_time_out_as_a_whole(server, journal, fault):
     server.faults.extend([fault] * 2)
     with pytest.raises(UserError, match="no response after 1 retries"):
         ask(journal, timeout_seconds=1.0, retries=1)
+    left_behind = [thread for thread in threading.enumerate() if thread.name.endswith("(_answer)")]
+    assert left_behind and all(thread.daemon for thread in left_behind), "they do not keep the process from its end"
 
 
 def flooding(chat):
