@@ -15,7 +15,7 @@ from coevolve.config.baselines import StepsConfig
 from coevolve.config.names import PairKind
 from coevolve.config.sections import PairingConfig, PairWeights
 from coevolve.errors import UserError
-from coevolve.methods.step_pairs import pair_steps
+from coevolve.methods.step_pairs import pair_steps, with_phases
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.records.drops import DropReason
 from coevolve.records.episodes import StopReason
@@ -181,6 +181,9 @@ def test_a_pair_of_groups_is_their_turns_alone_and_has_a_phase(tmp_path):
         assert [m.content for m in pair.rejected[::2]] == [idle(None)] * 2 and len(pair.rejected) == 3
     assert (early.chosen_reward, early.rejected_reward) == (with_key, 0.0)
     assert (early.phase, late.phase) == (1, 3), "as long, and with less difference"
+    values = ((0.5, 0.4), (1.0, 0.6), (1.0, 0.1))
+    graded = [early.model_copy(update={"chosen_reward": high, "rejected_reward": low}) for high, low in values]
+    assert [each.phase for each in with_phases(graded)] == [3, 2, 1]
 
 
 def test_a_group_with_a_step_that_differs_is_compared_and_one_with_equal_steps_not(tmp_path):

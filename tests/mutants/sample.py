@@ -6,7 +6,7 @@
 
 The edits follow from the tree of the commit that is checked out, and from the number of `--another` sample of it. What
 was done is kept in `.mutants/`: the same command goes on where it ended. A first part records which tests cover which
-lines (coverage.py), again for folders of tests that have changed. The second command judges once more what survived,
+lines (coverage.py), again for test files that have changed. The second command judges once more what survived,
 the third by slow tests. An edit that no test can notice, because it changes nothing, is listed with the reason in
 `equivalent.yaml`.
 """
@@ -110,22 +110,35 @@ class Cover:
         self.folder, self.root = folder, root
 
     def record(self) -> None:
-        """Run the tests of each folder as it was not run yet, in a copy of the tree: as edits will be judged."""
+        """Run the test files that were not run as they are now, in a copy of the tree: as edits will be judged."""
         self.folder.mkdir(parents=True, exist_ok=True)
         rooms = {path.relative_to(self.root / "tests").parts[0] for path in (self.root / "tests").rglob("test_*.py")}
         with ThreadPoolExecutor(2) as pool:
-            for room in pool.map(self._record, sorted(rooms - LEFT_OUT)):
-                print(f"lines covered by tests/{room}", flush=True)
+            for room, files in pool.map(self._record, sorted(rooms - LEFT_OUT)):
+                if files:
+                    print(f"lines covered by {files} files of tests/{room}", flush=True)
 
-    def _record(self, room: str) -> str:
+    def _record(self, room: str) -> tuple[str, int]:
+        """The room and the number of its test files that were run."""
         done, data, tests = (self.folder / f"{room}.{kind}" for kind in ("done", "coverage", "tests"))
         path = self.root / "tests" / room
-        texts = [each.read_bytes() for each in sorted([path, *path.rglob("*.py")]) if each.is_file()]
-        digest = hashlib.sha256(b"\0".join(texts)).hexdigest()
-        if done.exists() and done.read_text() == digest:
-            return room
-        for part in self.folder.glob(f"{room}.*"):
+        digests = {
+            each.relative_to(self.root).as_posix(): hashlib.sha256(each.read_bytes()).hexdigest()
+            for each in sorted([path, *path.rglob("*.py")])
+            if each.is_file()
+        }
+        before = json.loads(done.read_text()) if done.exists() else {}
+        changed = [file for file, digest in digests.items() if before.get(file) != digest]
+        if any(not Path(file).name.startswith("test_") for file in changed):  # what several tests share
+            changed = [*digests]
+        changed = [file for file in changed if Path(file).name.startswith("test_")]
+        if not changed:
+            return room, 0
+        for part in self.folder.glob(f"{data.name}*"):
             part.unlink()
+        rows = [json.loads(line) for line in tests.read_text().splitlines()] if tests.exists() else []
+        kept = [row for row in rows if row[0].partition("::")[0] not in changed]
+        tests.write_text("".join(json.dumps(row) + "\n" for row in kept))
         with copied(self.root) as copy:
             settings = self.folder / f"{room}.rc"
             settings.write_text(
@@ -134,11 +147,11 @@ class Cover:
             )
             variables = {"COVERAGE_PROCESS_START": str(settings), "TESTS_RUN": str(tests), "OMP_NUM_THREADS": "1"}
             command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "mutants.contexts"]
-            command += ["--tb=native", "-m", "not slow and not dag", f"tests/{room}"]
+            command += ["--tb=native", "-m", "not slow and not dag", *changed]
             variables["PYTHONPATH"] = f"{copy}:{Path(__file__).parents[1]}"
             with done.with_suffix(".log").open("w") as log:
                 ended = subprocess.run(command, cwd=copy, env=os.environ | variables, stdout=log, check=False)
-            if ended.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            if ended.returncode not in (0, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
                 raise RuntimeError(f"{log.name}: pytest did not run tests/{room} to its end")
             for part in self.folder.glob(f"{data.name}.*"):
                 try:
@@ -146,8 +159,8 @@ class Cover:
                 except sqlite3.DatabaseError as error:  # of a process that a test has killed while it wrote
                     print(f"tests/{room}: the lines of one process are lost ({error})", flush=True)
                 part.unlink()
-        done.write_text(digest)
-        return room
+        done.write_text(json.dumps(digests))
+        return room, len(changed)
 
     @cached_property
     def run(self) -> dict[str, tuple[float, set[str]]]:
@@ -311,7 +324,8 @@ def main() -> int:
                 results[done[0]] = done[1]
                 file.write(json.dumps(done) + "\n")
                 file.flush()
-                print(f"{len(results)}/{len(mutations)} {done[1]:11} {done[0]}", flush=True)
+                judged = sum(each.name in results for each in mutations)
+                print(f"{judged}/{len(mutations)} {done[1]:11} {done[0]}", flush=True)
     equivalent = yaml.safe_load(EQUIVALENT.read_text()) or {}
     print("\n".join(table(results, mutations, equivalent)))
     return 0

@@ -35,6 +35,12 @@ def test_the_distribution_function_is_inverted(temperature):
     assert 4 not in chosen
 
 
+def test_the_nucleus_ends_where_it_reaches_top_p():
+    """Two tokens of probability 1/2."""
+    half = Sampling(temperature=1.0, top_p=0.5)
+    assert set(choose(torch.zeros(1, 2).expand(50, -1), half, torch.linspace(0, 0.99, 50).tolist())) == {0}
+
+
 @pytest.mark.parametrize(("top_p", "kept"), [(0.3, {0}), (0.6, {0, 3}), (0.9, {0, 2, 3, 5}), (1.0, {0, 1, 2, 3, 5})])
 def test_top_p_keeps_the_fewest_tokens_that_reach_it(top_p, kept):
     chances = uniforms(1, 0, 2000)

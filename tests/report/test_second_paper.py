@@ -47,6 +47,7 @@ def test_ours_stand_beside_it_and_appworld_is_empty_with_its_reason(table, repor
     without = second_paper.markdown(table, [], report)
     assert without.count("| not run") == sum("bfcl" in row.cells for row in table.rows.values())
     assert without.count("| not available") == 4 and "its data bundle is not in its wheel" in without
+    assert not re.search(r"^\* .*: *(None)?$", without, re.MULTILINE), "a remark of nothing"
     ours = measurement("agent_data", "bfcl", "test", {"a": [1.0, 0.5], "b": [1.0, 1.0]}, model="tiny")
     text = second_paper.markdown(table, [ours], report)
     (line,) = [line for line in text.splitlines() if "(3 of 4, 2 seeds, tiny, micro)" in line]

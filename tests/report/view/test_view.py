@@ -200,7 +200,7 @@ def test_an_example_in_an_episodes_prompt_is_no_turn_of_its_pair(tmp_path):
     branch = tmp_path / "home/tiny/webshop/eto/seed0/iter1"
     jsonl.write(branch / "rollout/target/episodes.jsonl", prompted)
     jsonl.write(branch / "pairs/target/pairs.jsonl", [pair(chosen, rejected).model_copy(update=names)])
-    view.build(tmp_path / "home", tmp_path / "view", "Suite", LABELS)
+    assert view.build(tmp_path / "home", tmp_path / "view", "Suite", LABELS)[1] == 1
     (row,) = re.findall(r"pair\((.*)\)", (tmp_path / "view/data/index.js").read_text())
     assert json.loads(row)[-2:] == [10, 10]
 
