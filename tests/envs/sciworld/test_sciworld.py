@@ -184,7 +184,7 @@ def test_a_hung_jvm_fails_within_the_time_limit_and_is_replaced(own_simulator):
         assert connection.socket.gettimeout() == READ_TIMEOUT_S
         connection.socket.settimeout(0.5)  # the start of a JVM, which has the whole limit, may take longer
     os.kill(hung, signal.SIGSTOP)
-    with pytest.raises(EnvError, match="the ScienceWorld JVM failed during .*: An error occurred"):
+    with pytest.raises(EnvError, match=r"the ScienceWorld JVM failed during .*: An error occurred"):
         env.step("look around")
     assert not psutil.pid_exists(hung)
     assert env.start(ANIMAL) == ANIMAL_START
