@@ -309,6 +309,7 @@ def main() -> int:
     ends = time.monotonic() + 60 * options.minutes
     random.Random(tree).shuffle(mutations)  # a part of the sample is a sample
     todo = ("survived", "not covered") if options.again or options.slow else (None,)
+    equivalent = yaml.safe_load(EQUIVALENT.read_text()) or {}
 
     def one(mutation: Mutation) -> tuple[str, str] | None:
         if time.monotonic() > ends:
@@ -319,14 +320,14 @@ def main() -> int:
         return mutation.name, judge(mutation, tests)
 
     with ThreadPoolExecutor(2) as pool, log.open("a") as file:
-        for done in pool.map(one, [each for each in mutations if results.get(each.name) in todo]):
+        left = [each for each in mutations if results.get(each.name) in todo and each.name not in equivalent]
+        for done in pool.map(one, left):
             if done:
                 results[done[0]] = done[1]
                 file.write(json.dumps(done) + "\n")
                 file.flush()
                 judged = sum(each.name in results for each in mutations)
                 print(f"{judged}/{len(mutations)} {done[1]:11} {done[0]}", flush=True)
-    equivalent = yaml.safe_load(EQUIVALENT.read_text()) or {}
     print("\n".join(table(results, mutations, equivalent)))
     return 0
 
