@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from coevolve.config.names import PairKind
+from coevolve.errors import UserError
 from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Message, PolicyRef, Sampling, StopReason, Task, Trajectory, Turn
 from coevolve.records.evaluation import EvalRecord
@@ -102,3 +103,14 @@ def test_the_completion_ends_with_the_last_action():
 
 def _episode(reward: float = 0.5) -> Trajectory:
     return episode("t", reward, [turn("look", "a room")] * 2)
+
+
+def test_an_episode_of_a_policy_stands_once_in_a_file_and_an_experts_may_be_listed_twice(tmp_path):
+    played = episode(policy=PolicyRef(name="tiny", sha256="1" * 64))
+    path = tmp_path / "episodes.jsonl"
+    for several in ([played, played.model_copy(update={"sample": 1})], [episode(agent="expert")] * 2):
+        jsonl.write(path, several)
+        assert jsonl.read(path, Trajectory) == several
+    jsonl.write(path, [played, played])
+    with pytest.raises(UserError, match=r"episodes\.jsonl: line 2 repeats the Trajectory of line 1"):
+        jsonl.read(path, Trajectory)

@@ -131,7 +131,7 @@ def test_printed_numbers_are_means_over_seeds():
     found = [analysis.shares(explored("eto", {"a": r, "b": 0.0}, seed=s), 0.6) for s, r in enumerate((1.0, 0.0))]
     text = analysis.markdown(analysis.Analysis(shares=found), LABELS)
     assert "| ETO | ScienceWorld | 0.6 | 2 | 0.25 |" in " ".join(text.split()) and "None." in text
-    assert "sciworld" not in text
+    assert "sciworld" not in text and "## How explorations ended\n" in text
 
 
 def summarised(candidates, pairs, drops):
