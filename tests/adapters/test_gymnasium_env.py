@@ -101,7 +101,8 @@ def test_the_code_of_the_page_runs(root):
 
 
 def test_a_wrong_split_or_index_is_one_sentence():
-    with open_sessions("webshop-small", 1) as pool:
+    with open_sessions("webshop-small") as pool:
+        assert pool.size == 1
         session = pool.acquire()
         with pytest.raises(UserError, match="call `reset` first"):
             session.step("Action: x")

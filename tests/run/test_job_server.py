@@ -86,12 +86,14 @@ def test_a_job_has_the_clients_output_status_and_the_code_of_its_start(repo, ser
     assert (forked.returncode, forked.stdout, forked.stderr) == (2, alone.stdout, alone.stderr)
     module = repo / "coevolve/cli/__init__.py"
     text = module.read_text()
-    module.write_text(text.replace('f"coevolve: {error}"', 'f"{error} pid {os.getppid()}"'))
+    edit = """f"{error} {os.environ['OF_CLIENT']} pid {os.getppid()}\""""
+    module.write_text(text.replace('f"coevolve: {error}"', edit))
     try:
-        edited = [sft(repo, variables).stderr for _ in range(2)]
+        edited = [sft(repo, variables | {"OF_CLIENT": name}).stderr for name in ("first", "second")]
     finally:
         module.write_text(text)
     parents = {int(line.rsplit(" pid ", 1)[1]) for line in edited}
+    assert [line.rsplit(" ", 3)[1] for line in edited] == ["first", "second"]
     assert parents < {each.pid for each in psutil.Process(process.pid).children(recursive=True)}, edited
 
 
