@@ -84,16 +84,13 @@ def test_continuations_are_played_from_each_second_step_at_half_the_cost(root):
 
 
 def test_rejection_sampling_trains_on_the_experts_and_the_successes_expected_of_its_exploration(plan):
-    layout, expected, suite = Layout(plan.suite), plan.suite.envs["webshop"].expected, plan.suite
-    for method, successes in (
-        ("sft_all", 0.0),
-        ("rft", 1 - expected.failures),
-        ("rft_10", 10 * (1 - expected.failures)),
-    ):
-        names = {**WILDCARDS, "branch": f"{method}/seed0/iter1"}
-        examples = expected.experts + expected.explore * (1.0 if method == "sft_all" else successes)
-        trained = STAGES["rft_train"].workload(layout, names).train
-        assert trained == pytest.approx(examples * expected.tokens * suite.sft.epochs), method
+    """`sft_all` explores nothing and has an expert for each explored task."""
+    layout, expected = Layout(plan.suite), plan.suite.envs["webshop"].expected
+    succeeded = 1 - expected.failures
+    for method, of_a_task in (("sft_all", 1.0), ("rft", succeeded), ("rft_10", 10 * succeeded)):
+        trained = STAGES["rft_train"].workload(layout, {**WILDCARDS, "branch": f"{method}/seed0/iter1"}).train
+        examples = expected.experts + expected.explore * of_a_task
+        assert trained == pytest.approx(examples * expected.tokens * plan.suite.sft.epochs), method
 
 
 def test_a_compute_matched_control_trains_on_as_much_as_the_agents_that_it_is_matched_to(plan):

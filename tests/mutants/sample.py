@@ -47,6 +47,8 @@ FIRST = 12
 SECONDS = 90.0
 #: Tests that take longer, with the fixtures that they share, follow after all others.
 LONG = 10.0
+#: How pytest exits where no test has stopped it; a file may have slow tests alone.
+ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 #: Tests of machines, pages and tests.
 LEFT_OUT = {"slurm", "mutants", "docs", "containers", "airgap", "wheel", "benchmarks", "test_laws.py"}
 
@@ -121,17 +123,8 @@ class Cover:
     def _record(self, room: str) -> tuple[str, int]:
         """The room and the number of its test files that were run."""
         done, data, tests = (self.folder / f"{room}.{kind}" for kind in ("done", "coverage", "tests"))
-        path = self.root / "tests" / room
-        digests = {
-            each.relative_to(self.root).as_posix(): hashlib.sha256(each.read_bytes()).hexdigest()
-            for each in sorted([path, *path.rglob("*.py")])
-            if each.is_file()
-        }
-        before = json.loads(done.read_text()) if done.exists() else {}
-        changed = [file for file, digest in digests.items() if before.get(file) != digest]
-        if any(not Path(file).name.startswith("test_") for file in changed):  # what several tests share
-            changed = [*digests]
-        changed = [file for file in changed if Path(file).name.startswith("test_")]
+        digests = self._digests(self.root / "tests" / room)
+        changed = _changed(json.loads(done.read_text()) if done.exists() else {}, digests)
         if not changed:
             return room, 0
         for part in self.folder.glob(f"{data.name}*"):
@@ -151,7 +144,7 @@ class Cover:
             variables["PYTHONPATH"] = f"{copy}:{Path(__file__).parents[1]}"
             with done.with_suffix(".log").open("w") as log:
                 ended = subprocess.run(command, cwd=copy, env=os.environ | variables, stdout=log, check=False)
-            if ended.returncode not in (0, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+            if ended.returncode not in ENDED:
                 raise RuntimeError(f"{log.name}: pytest did not run tests/{room} to its end")
             for part in self.folder.glob(f"{data.name}.*"):
                 try:
@@ -161,6 +154,11 @@ class Cover:
                 part.unlink()
         done.write_text(json.dumps(digests))
         return room, len(changed)
+
+    def _digests(self, room: Path) -> dict[str, str]:
+        """The sha256 of each Python file of a room, which may be one file."""
+        files = (path for path in sorted([room, *room.rglob("*.py")]) if path.is_file())
+        return {path.relative_to(self.root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
     @cached_property
     def run(self) -> dict[str, tuple[float, set[str]]]:
@@ -214,6 +212,17 @@ class Cover:
                 seconds -= needed
                 ready |= self.run[test][1]
         return fitting
+
+
+def _changed(before: Mapping[str, str], digests: Mapping[str, str]) -> list[str]:
+    """The test files that differ; all of them if a file differs that they share."""
+    changed = [file for file, digest in digests.items() if before.get(file) != digest]
+    shared = any(not _is_test(file) for file in changed)
+    return [file for file in (digests if shared else changed) if _is_test(file)]
+
+
+def _is_test(file: str) -> bool:
+    return Path(file).name.startswith("test_")
 
 
 def _collect(part: Path, target: Path) -> None:
