@@ -58,17 +58,23 @@ PLANNED = {
 RECORDED = {"observations": "WebShop observations", "statements": "SQL statements", "walks": "ScienceWorld walks"}
 #: Of the committed intervals.
 CONFIDENCE = 0.95
-#: The rows of its second picture: what co-evolving is compared with, the committed result, its environment and method.
-COMPARED = (
-    ("SFT", "science", "sciworld", "sft"),
-    ("ETO", "science", "sciworld", "eto"),
-    ("ETO, WebShop", "science_methods", "webshop", "eto"),
-    ("ETO, pretrained model", "real_seeds", "sciworld", "eto"),
-    ("a second target in place of the failure agent", "science", "sciworld", "second_target"),
-    ("a failure agent that is never trained", "science_parts", "sciworld", "frozen_failure_agent"),
-    ("no pairs of failures", "science_parts", "sciworld", "without_failure_failure"),
-    ("mean NLL of experts in place of the sum", "science_parts", "sciworld", "nll_mean"),
-)
+#: Its second picture: headings, and below each rows with the committed result, its environment and the two methods.
+COMPARED = {
+    "Co-evolving minus SFT": (("experts new to SFT", "science", "sciworld", "coevolve", "sft"),),
+    "Co-evolving minus ETO": (
+        ("ScienceWorld", "science", "sciworld", "coevolve", "eto"),
+        ("WebShop", "science_methods", "webshop", "coevolve", "eto"),
+        ("ScienceWorld, pretrained model", "real_seeds", "sciworld", "coevolve", "eto"),
+    ),
+    "Pairs of failures minus none": (
+        ("beside pairs with experts", "science_parts", "sciworld", "coevolve", "without_failure_failure"),
+    ),
+    "Failure agent trained minus never trained": (
+        ("beside pairs with experts", "science_parts", "sciworld", "coevolve", "frozen_failure_agent"),
+    ),
+    "Failure agent minus a second target": (("ScienceWorld", "science", "sciworld", "coevolve", "second_target"),),
+    "Sum of the experts' NLL minus mean": (("ScienceWorld", "science_parts", "sciworld", "coevolve", "nll_mean"),),
+}
 
 
 def blocks() -> dict[str, str]:
@@ -209,16 +215,18 @@ def loop_svg() -> str:
 
 
 def results_svg() -> bytes:
-    """Differences of co-evolving from other rows with their intervals: hollow where the interval contains 0."""
+    """When a failure agent helps: differences with their intervals, hollow where the interval contains 0."""
     return drawing.svg(drawing.drawn(_compared))
 
 
 def _compared() -> Figure:
-    named = []
-    for text, folder, env, than in COMPARED:
-        estimate = differences(folder)[env]["coevolve", than]
-        named.append((f"{text}   {points(estimate)}", Estimate.model_validate(estimate)))
-    return first_screen.draw("Co-evolving", named)
+    named: list[tuple[str, Estimate | None]] = []
+    for heading, rows in COMPARED.items():
+        named.append((heading, None))
+        for text, folder, env, better, than in rows:
+            estimate = Estimate.model_validate(differences(folder)[env][better, than])
+            named.append((f"{text}, {estimate.n_seeds} seeds   {points(estimate.model_dump())}", estimate))
+    return first_screen.draw("When does a failure agent help?", "", named)
 
 
 def _edges(plan: Plan) -> Iterator[tuple[loop.Box, loop.Box, bool]]:

@@ -74,16 +74,22 @@ def rows(shown: Sequence[Difference], labels: ReportLabels) -> Iterator[tuple[st
         yield f"{labels.method(each.than)}{of_env}   {points(each.estimate)}", each.estimate
 
 
-def draw(method: str, named: Sequence[tuple[str, Estimate]]) -> Figure:
-    """The figure: differences of `method` from other rows with their intervals, hollow where one contains 0."""
-    figure, (axes,) = drawing.panels(f"{method} minus other rows", 1, columns=1)
+def draw(title: str, name: str, named: Sequence[tuple[str, Estimate | None]]) -> Figure:
+    """Differences with their intervals, hollow where one contains 0; a row without an estimate is a heading.
+
+    `name` stands above the rows, `title` is the figure's for readers who do not see it.
+    """
+    figure, (axes,) = drawing.panels(title, 1, columns=1)
     figure.set_size_inches(8, 0.3 * len(named) + 0.8)
+    colour = drawing.series_colour(0)
     for y, (_, estimate) in enumerate(named):
-        mean, low, high = (100 * each for each in (estimate.mean, estimate.low, estimate.high))
-        colour = drawing.series_colour(0)
-        axes.plot([low, high], [y, y], color=colour, linewidth=2)
-        axes.plot(mean, y, "o", color=colour, markerfacecolor=colour if low > 0 or high < 0 else "#ffffff")
+        if estimate is not None:
+            mean, low, high = (100 * each for each in (estimate.mean, estimate.low, estimate.high))
+            axes.plot([low, high], [y, y], color=colour, linewidth=2)
+            axes.plot(mean, y, "o", color=colour, markerfacecolor=colour if low > 0 or high < 0 else "#ffffff")
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set(yticks=range(len(named)), yticklabels=[text for text, _ in named], ylim=(len(named) - 0.5, -0.5))
-    drawing.label(axes, f"{method} minus ...", "points of average reward x 100, with 95 % intervals")
+    for text, (_, estimate) in zip(axes.get_yticklabels(), named, strict=True):
+        text.set_fontweight("bold" if estimate is None else "normal")
+    drawing.label(axes, name, "points of average reward x 100, with 95 % intervals")
     return figure

@@ -228,7 +228,8 @@ def _differences(compared: Sequence[Difference], run: RunSettings) -> str:
     if not compared:
         return ""
     method, named = run.labels.method(compared[0].better), list(first_screen.rows(compared, run.labels))
-    return _inline(drawing.svg(drawing.drawn(lambda: first_screen.draw(method, named))).decode())
+    title, name = f"{method} minus other rows", f"{method} minus ..."
+    return _inline(drawing.svg(drawing.drawn(lambda: first_screen.draw(title, name, named))).decode())
 
 
 def _inline(image: str) -> str:
