@@ -60,7 +60,10 @@ RECORDED = {"observations": "WebShop observations", "statements": "SQL statement
 CONFIDENCE = 0.95
 #: Its second picture: headings, and below each rows with the committed result, its environment and the two methods.
 COMPARED = {
-    "Co-evolving minus SFT": (("experts new to SFT", "science", "sciworld", "coevolve", "sft"),),
+    "Co-evolving minus SFT": (
+        ("experts are new to SFT", "science", "sciworld", "coevolve", "sft"),
+        ("experts are SFT's own", "science_when", "sciworld", "coevolve", "sft"),
+    ),
     "Co-evolving minus ETO": (
         ("ScienceWorld", "science", "sciworld", "coevolve", "eto"),
         ("WebShop", "science_methods", "webshop", "coevolve", "eto"),
@@ -68,9 +71,11 @@ COMPARED = {
     ),
     "Pairs of failures minus none": (
         ("beside pairs with experts", "science_parts", "sciworld", "coevolve", "without_failure_failure"),
+        ("alone, SFT's own tasks (minus SFT)", "science_when", "sciworld", "ff_only", "sft"),
     ),
     "Failure agent trained minus never trained": (
         ("beside pairs with experts", "science_parts", "sciworld", "coevolve", "frozen_failure_agent"),
+        ("no experts, SFT's own tasks", "science_when", "sciworld", "ff_only", "ff_only_frozen"),
     ),
     "Failure agent minus a second target": (("ScienceWorld", "science", "sciworld", "coevolve", "second_target"),),
     "Sum of the experts' NLL minus mean": (("ScienceWorld", "science_parts", "sciworld", "coevolve", "nll_mean"),),
@@ -225,7 +230,7 @@ def _compared() -> Figure:
         named.append((heading, None))
         for text, folder, env, better, than in rows:
             estimate = Estimate.model_validate(differences(folder)[env][better, than])
-            named.append((f"{text}, {estimate.n_seeds} seeds   {points(estimate.model_dump())}", estimate))
+            named.append((f"{text}, {estimate.n_seeds} seeds: {points(estimate.model_dump())}", estimate))
     return first_screen.draw("When does a failure agent help?", "", named)
 
 

@@ -15,16 +15,16 @@ from coevolve.report.number_text import with_interval
 from coevolve.report.stats import mean_of
 from tools import front_page, recomputed
 
-PAGES = tuple(front_page.REFERENCE / name for name in ("README.md", "science.md", "suites.md"))
+PAGES = tuple(front_page.REFERENCE / name for name in ("README.md", "science.md", "when.md", "suites.md"))
 #: Rows of comparisons with SFT, in the order of the tables; others are left out.
 METHODS = (
     "sft_all", "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "eto_eq9", "eto_matched", "ipr",
     "ipr_lower", "ipr_higher", "hpl", "hpl_lower", "hpl_higher",
     "lambda_0", "nll_mean", "without_failure_failure", "frozen_failure_agent", "beta_10", "hard_60",
-    "failure_agent_first", "without_conflicts", "second_target", "coevolve",
+    "failure_agent_first", "without_conflicts", "second_target", "ff_only_frozen", "ff_only", "coevolve",
     "agent_data_static", "agent_data_random", "agent_data", "coevolve_agent_data",
 )  # fmt: skip
-AGENTS = ("target", "failure")
+AGENTS = {"target": "target", "failure": "failure agent"}
 #: The rows of `science_variants`.
 VARIANTS = ("beta_10", "hard_60", "failure_agent_first", "without_conflicts")
 #: Comparisons of two methods, beside those with SFT.
@@ -50,6 +50,7 @@ COMPARISONS = (
     ("coevolve", "without_failure_failure"),
     ("coevolve", "frozen_failure_agent"),
     *(("coevolve", row) for row in VARIANTS),
+    ("ff_only", "ff_only_frozen"),
     ("lambda_0", "eto"),
     ("agent_data", "agent_data_random"),
     ("agent_data", "agent_data_static"),
@@ -76,7 +77,7 @@ EXPLANATIONS = (
 def blocks() -> dict[str, str]:
     """The tables of the pages by the name of their mark, most of them that of the folder whose numbers they have."""
     compared = ("science", "science_methods", "real", "real_seeds", "real_tuned", "micro", "methods", "bfcl")
-    folders = (*compared, "micro_hpl", "science_parts", "science_variants", "real_sql", "agent_data")
+    folders = (*compared, "micro_hpl", "science_parts", "science_variants", "science_when", "real_sql", "agent_data")
     rows = (*recomputed.BOTH, "eto_eq9", "second_target", "coevolve")
     parts = ("nll_mean", "without_failure_failure", "frozen_failure_agent", "coevolve")
     return {folder: _table(_differences(folder)) for folder in folders} | {
@@ -90,6 +91,10 @@ def blocks() -> dict[str, str]:
         "science_parts_mechanism": _table(_mechanism("science_parts")),
         "science_variants_iterations": _table(_iterations("science_variants", (*VARIANTS, "coevolve"))),
         "science_variants_mechanism": _table(_mechanism("science_variants")),
+        "science_when_iterations": _table(_iterations("science_when", ("ff_only_frozen", "ff_only", "coevolve"))),
+        "science_when_drift": _table(_drift("science_when")),
+        "science_when_pairs": _table(_pairs("science_when")),
+        "science_when_mechanism": _table(_mechanism("science_when")),
         "science_tuning": _table(_rates("science_tuning")),
         "science_methods_iterations": _table(_iterations("science_methods", (*recomputed.BOTH, "coevolve"))),
         "science_methods_mechanism": _table(_mechanism("science_methods")),
@@ -139,14 +144,12 @@ def _iterations(folder: str, methods: Sequence[str]) -> Iterator[list[str]]:
     """Mean reward x 100 by environment and split, method and iteration."""
     labels, rewards = front_page.labels(folder), _rewards(folder)
     numbers = range(1, 1 + max(iteration for *_, iteration in rewards))
-    yield ["environment", labels.method("sft"), *(f"{labels.method(m)}, {n}" for m in methods for n in numbers)]
+    made = {key[2:] for key in rewards}
+    columns = [(method, number) for method in methods for number in numbers if (method, number) in made]
+    yield ["environment", labels.method("sft"), *(f"{labels.method(method)}, {n}" for method, n in columns)]
     for env, split in dict.fromkeys(key[:2] for key in rewards):
-        values = (rewards[env, split, method, number] for method in methods for number in numbers)
-        yield [
-            labels.split(env, split),
-            f"{rewards[env, split, 'sft', 0]:.1f}",
-            *(f"{value:.1f}" for value in values),
-        ]
+        values = (rewards[env, split, *column] for column in [("sft", 0), *columns])
+        yield [labels.split(env, split), *(f"{value:.1f}" for value in values)]
 
 
 def _rewards(folder: str) -> dict[tuple[str, str, str, int], float]:
@@ -197,6 +200,19 @@ def _pairs(folder: str) -> Iterator[list[str]]:
             *(_text(_mean(rows, f"{side}_hard", on), ".0%") for side in ("chosen", "rejected")),
             *(_text(_mean(rows, side, on), ".2f") for side in ("chosen", "rejected")),
         ]
+
+
+def _drift(folder: str) -> Iterator[list[str]]:
+    """Log-probs of the sides of the pairs that an agent is trained on, means over the trainings of an iteration."""
+    labels, rows = front_page.labels(folder), front_page.read(folder, "analysis.json")["drift"]
+    yield ["method, iteration, agent", "pair kind", "chosen sides", "rejected sides"]
+    for names in dict.fromkeys((row["method"], row["iteration"], row["agent"], row["kind"]) for row in rows):
+        on = dict(zip(("method", "iteration", "agent", "kind"), names, strict=True))
+        first_last = (
+            " to ".join(_text(_mean(rows, f"{side}_{part}", on), ".1f") for part in ("first", "last"))
+            for side in ("chosen", "rejected")
+        )
+        yield [f"{labels.method(names[0])}, {names[1]}, {AGENTS[names[2]]}", kind_label(names[3]), *first_last]
 
 
 def _before_after(rows: Sequence[dict[str, Any]], on: Mapping[str, Any]) -> str:
