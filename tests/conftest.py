@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
+
+# On a busy machine an example of Hypothesis takes as long as it takes.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 # Tests run side by side, on policies too small for a second thread; PyTorch reads it when it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

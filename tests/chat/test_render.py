@@ -69,7 +69,7 @@ def actions(rendered):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(conversation=conversations())
 def test_exactly_the_actions_and_their_ends_carry_loss_and_the_ids_spell_the_template(name, conversation):
     prompt, completion = conversation
@@ -83,7 +83,7 @@ def test_exactly_the_actions_and_their_ends_carry_loss_and_the_ids_spell_the_tem
         assert tokenizer(name).decode(rendered.input_ids) == template_text(name, prompt + completion)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(conversation=conversations(specials=False))
 def test_the_ids_spell_the_template_of_a_sentencepiece_tokenizer(conversation):
     prompt, completion = conversation
@@ -102,7 +102,7 @@ def test_segments_are_the_tokens_of_the_whole_text(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     conversation=conversations(),
     sampled=st.lists(st.lists(st.integers(0, 340), min_size=1, max_size=6), min_size=4, max_size=4),

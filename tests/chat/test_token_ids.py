@@ -118,7 +118,7 @@ CONTENT = st.lists(
 
 
 @pytest.mark.parametrize(("kind", "template"), [*itertools.product(SPLITS, TEMPLATES)])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(contents=st.tuples(*[CONTENT.map("".join).map(str.strip).filter(bool)] * 3))
 def test_ids_are_those_of_the_whole_text(kind, template, contents):
     made, own = renderer(kind, template)

@@ -272,7 +272,7 @@ def situations(draw):
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(situations())
 def test_every_candidate_and_every_trajectory_is_accounted_for(situation):
     names, sides, rules, kinds = situation
@@ -297,7 +297,7 @@ def test_every_candidate_and_every_trajectory_is_accounted_for(situation):
     assert result.trajectories.total == sum(map(len, sides.values()))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(situations())
 def test_every_pair_prefers_the_higher_reward_and_joins_the_agents_of_its_kind(situation):
     names, sides, rules, kinds = situation
@@ -317,7 +317,7 @@ def test_every_pair_prefers_the_higher_reward_and_joins_the_agents_of_its_kind(s
             assert chosen.agent == "expert" or rules.expert_beaten == "swap"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(situations())
 def test_conflicts_are_the_pairs_that_differ_and_none_is_left(situation):
     names, sides, rules, kinds = situation

@@ -112,7 +112,7 @@ RULES = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(RULES, EXPERTS, EPISODES)
 def test_everything_that_came_in_is_selected_or_dropped_once(rules, experts, rollouts):
     result = select(rules, experts, rollouts)

@@ -58,7 +58,7 @@ evaluated = st.builds(
 drops = st.builds(Drop, task_id=text, reason=st.sampled_from(DropReason), ids=st.lists(text).map(tuple), detail=text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.one_of(trajectories, pairs, drops, evaluated), min_size=1))
 def test_records_survive_a_file_unchanged(tmp_path_factory, records):
     for kind in {type(record) for record in records}:

@@ -188,7 +188,7 @@ def test_a_task_that_is_not_the_environments_is_the_users_error(make, missing):
 
 
 @given(st.text(max_size=300))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_text_is_answered(make, text):
     for protocol in ("paper", "fixed"):
         for action in (text, sql(text)):

@@ -89,7 +89,7 @@ def test_a_wrong_focus_ends_the_episode_for_good_and_keeps_the_maximum(env):
 @example("x" * 2_000_000)
 @example("\x00")
 @example("é\u2028")
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_text_is_answered(env, action):
     env.start(ANIMAL)
     answer = env.step(action)

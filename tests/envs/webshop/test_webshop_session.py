@@ -165,7 +165,7 @@ def test_the_time_of_a_long_search_is_nearly_linear(session, unit):
     assert spent(16_000) < 40 * (min(spent(1_600) for _ in range(3)) + 0.005)  # what a clock may miss
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(st.sampled_from("ab[]\n _")))
 def test_an_action_is_split_as_by_upstreams_pattern(text):
     match = re.match(r"(.+)\[(.+)\]", text)
