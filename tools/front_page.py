@@ -229,8 +229,9 @@ def _compared() -> Figure:
     for heading, rows in COMPARED.items():
         named.append((heading, None))
         for text, folder, env, better, than in rows:
-            estimate = Estimate.model_validate(differences(folder)[env][better, than])
-            named.append((f"{text}, {estimate.n_seeds} seeds: {points(estimate.model_dump())}", estimate))
+            estimate = differences(folder)[env][better, than]
+            shown = f"{text}, {estimate['n_seeds']} seeds: {points(estimate)}"
+            named.append((shown, Estimate.model_validate(estimate)))
     return first_screen.draw("When does a failure agent help?", "", named)
 
 

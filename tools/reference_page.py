@@ -178,7 +178,7 @@ def _mechanism(folder: str) -> Iterator[list[str]]:
         yield [
             f"{labels.method(method)}, {iteration}",
             *(_text(_mean(data["hard_negatives"], "of_episodes", on | hard | {"agent": a}), ".0%") for a in AGENTS),
-            *(_before_after(data[sample], target) for sample in ("gold", "explored")),
+            *(_change(data[sample], "before", "after", target) for sample in ("gold", "explored")),
             *(_text(_mean(data["off_policy"], "rejected", target | {"kind": kind}), ".2f") for kind in kinds[:2]),
             " / ".join(_text(share, ".0%") for share in shares if share is not None) or "-",
         ]
@@ -208,15 +208,12 @@ def _drift(folder: str) -> Iterator[list[str]]:
     yield ["method, iteration, agent", "pair kind", "chosen sides", "rejected sides"]
     for names in dict.fromkeys((row["method"], row["iteration"], row["agent"], row["kind"]) for row in rows):
         on = dict(zip(("method", "iteration", "agent", "kind"), names, strict=True))
-        first_last = (
-            " to ".join(_text(_mean(rows, f"{side}_{part}", on), ".1f") for part in ("first", "last"))
-            for side in ("chosen", "rejected")
-        )
-        yield [f"{labels.method(names[0])}, {names[1]}, {AGENTS[names[2]]}", kind_label(names[3]), *first_last]
+        sides = (_change(rows, f"{side}_first", f"{side}_last", on) for side in ("chosen", "rejected"))
+        yield [f"{labels.method(names[0])}, {names[1]}, {AGENTS[names[2]]}", kind_label(names[3]), *sides]
 
 
-def _before_after(rows: Sequence[dict[str, Any]], on: Mapping[str, Any]) -> str:
-    return " to ".join(_text(_mean(rows, key, on), ".1f") for key in ("before", "after"))
+def _change(rows: Sequence[dict[str, Any]], first: str, last: str, on: Mapping[str, Any]) -> str:
+    return " to ".join(_text(_mean(rows, key, on), ".1f") for key in (first, last))
 
 
 def _mean(rows: Sequence[dict[str, Any]], key: str, on: Mapping[str, Any]) -> float | None:

@@ -58,6 +58,8 @@ def test_the_variants_differ_from_coevolve_in_the_failure_agent_alone():
         assert agents["failure"] == full["failure"].model_copy(update={"trains_on": trained})
     expert_pairs = {PairKind.EXPERT_TARGET: full["target"].trains_on[PairKind.EXPERT_TARGET]}
     assert {name: agent.trains_on for name, agent in RECIPES["eto_eq9"].agents.items()} == {"target": expert_pairs}
+    matched = RECIPES["eto_eq9_matched"]
+    assert matched.agents == RECIPES["eto_eq9"].agents and matched.steps_like == "coevolve"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,8 @@ def test_the_suites_of_the_science_can_decide_between_trainings(name):
     assert len(suite.seeds) == 8 and all(model.pretrain.per_seed for model in suite.models.values())
     assert {suite.iterations[env] for env in suite.envs} == {3}
     assert {"sft", "sft_all", "eto", "eto_again", "coevolve"} <= set(suite.methods)
-    assert for_method(suite, "eto_matched").rollout == suite.rollout.model_copy(update={"k": 2 * suite.rollout.k})
+    for matched in ("eto_matched", "eto_eq9_matched"):
+        assert for_method(suite, matched).rollout == suite.rollout.model_copy(update={"k": 2 * suite.rollout.k})
     if name == "science_methods":  # online rows play as much as RFT with ten samples
         samples = for_method(suite, "rft_10").rollout.k
         assert suite.ppo.epochs >= samples and suite.grpo.epochs * suite.grpo.group >= samples
