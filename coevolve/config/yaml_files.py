@@ -39,7 +39,10 @@ class Section(dict[str, Any]):
         return Section({other: value for other, value in self.items() if other != key}, self.origins)
 
     def override(self, assignment: str) -> None:
-        """Apply `key.subkey=value`, the value in YAML; raises `UserError` if it cannot be applied."""
+        """Apply `key.subkey=value`, the value in YAML; raises `UserError` if it cannot be applied.
+
+        Keys of a mapping join those that are there, as with Snakemake's `--config`; `{}` empties a section.
+        """
         path, equals, text = assignment.partition("=")
         if not equals:
             raise UserError(f"override `{assignment}`: write it as key.subkey=value.")
@@ -56,7 +59,9 @@ class Section(dict[str, Any]):
                 raise UserError(f"override `{assignment}`: `{key}` holds a value, not keys.")
             section = below
             key, rest = section.first_key(rest)
-        section[key], section.origins[key] = _with_origin(value, origin), origin
+        new, present = _with_origin(value, origin), section.get(key)
+        joins = isinstance(new, Section) and new and isinstance(present, Section)
+        section[key], section.origins[key] = new.over(present) if joins else new, origin
 
     def first_key(self, path: str) -> tuple[str, str | None]:
         """The first key of a dotted path, and the rest (None: nothing).

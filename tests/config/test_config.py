@@ -175,6 +175,15 @@ def test_snakemakes_config_sets_texts_numbers_lists_nulls_and_empty_sections(roo
     assert suite.recipes["eto"].agents["target"].trains_on == {}
 
 
+@pytest.mark.parametrize("words", ["iterations={sciworld: 4}", "recipes={coevolve: {iterations: 1}}"])
+def test_a_mapping_sets_the_same_keys_for_commands_as_for_snakemake(root, words):
+    """A plan of a suite is that of its run, whichever way keys are written; keys that are not named stay."""
+    base, suite = load_suite("smoke"), load_suite("smoke", [words])
+    assert suite == load_suite("smoke", as_overrides(parse_config([words])))
+    assert suite != base
+    assert suite.recipes.keys() == base.recipes.keys() and suite.iterations.keys() == base.iterations.keys()
+
+
 #: Reads that a type checker does not see: what stands there for which section, and where.
 UNSEEN = (
     ("Machine", "coevolve/follow/snakemake_run.py", r"machine\.(\w+)"),
