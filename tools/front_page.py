@@ -77,6 +77,9 @@ COMPARED = {
         ("beside pairs with experts", "science_parts", "sciworld", "coevolve", "frozen_failure_agent"),
         ("no experts, SFT's own tasks", "science_when", "sciworld", "ff_only", "ff_only_frozen"),
     ),
+    "Second agent minus one agent's as many episodes and steps": (
+        ("SFT's own tasks", "science_when_matched", "sciworld", "coevolve", "eto_eq9_matched"),
+    ),
     "Failure agent minus a second target": (("ScienceWorld", "science", "sciworld", "coevolve", "second_target"),),
     "Sum of the experts' NLL minus mean": (("ScienceWorld", "science_parts", "sciworld", "coevolve", "nll_mean"),),
 }

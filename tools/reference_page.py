@@ -18,8 +18,8 @@ from tools import front_page, recomputed
 PAGES = tuple(front_page.REFERENCE / name for name in ("README.md", "science.md", "when.md", "suites.md"))
 #: Rows of comparisons with SFT, in the order of the tables; others are left out.
 METHODS = (
-    "sft_all", "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "eto_eq9", "eto_matched", "ipr",
-    "ipr_lower", "ipr_higher", "hpl", "hpl_lower", "hpl_higher",
+    "sft_all", "best_of_10", "rft", "rft_10", "ppo", "grpo", "eto", "eto_again", "eto_eq9", "eto_matched",
+    "eto_eq9_matched", "ipr", "ipr_lower", "ipr_higher", "hpl", "hpl_lower", "hpl_higher",
     "lambda_0", "nll_mean", "without_failure_failure", "frozen_failure_agent", "beta_10", "hard_60",
     "failure_agent_first", "without_conflicts", "second_target", "ff_only_frozen", "ff_only", "coevolve",
     "agent_data_static", "agent_data_random", "agent_data", "coevolve_agent_data",
@@ -43,6 +43,7 @@ COMPARISONS = (
     ("eto_matched", "eto"),
     ("eto_matched", "eto_eq9"),
     ("coevolve", "eto_matched"),
+    ("coevolve", "eto_eq9_matched"),
     ("coevolve", "ppo"),
     ("coevolve", "grpo"),
     ("coevolve", "lambda_0"),
@@ -77,7 +78,8 @@ EXPLANATIONS = (
 def blocks() -> dict[str, str]:
     """The tables of the pages by the name of their mark, most of them that of the folder whose numbers they have."""
     compared = ("science", "science_methods", "real", "real_seeds", "real_tuned", "micro", "methods", "bfcl")
-    folders = (*compared, "micro_hpl", "science_parts", "science_variants", "science_when", "real_sql", "agent_data")
+    parts_of_science = ("science_parts", "science_variants", "science_when", "science_when_matched")
+    folders = (*compared, "micro_hpl", *parts_of_science, "real_sql", "agent_data")
     rows = (*recomputed.BOTH, "eto_eq9", "second_target", "coevolve")
     parts = ("nll_mean", "without_failure_failure", "frozen_failure_agent", "coevolve")
     return {folder: _table(_differences(folder)) for folder in folders} | {
@@ -92,6 +94,8 @@ def blocks() -> dict[str, str]:
         "science_variants_iterations": _table(_iterations("science_variants", (*VARIANTS, "coevolve"))),
         "science_variants_mechanism": _table(_mechanism("science_variants")),
         "science_when_iterations": _table(_iterations("science_when", ("ff_only_frozen", "ff_only", "coevolve"))),
+        "science_when_matched_iterations": _table(_iterations("science_when_matched", ("eto_eq9_matched", "coevolve"))),
+        "science_when_matched_mechanism": _table(_mechanism("science_when_matched")),
         "science_when_drift": _table(_drift("science_when")),
         "science_when_pairs": _table(_pairs("science_when")),
         "science_when_mechanism": _table(_mechanism("science_when")),
