@@ -77,7 +77,7 @@ COMPARED = {
         ("beside pairs with experts", "science_parts", "sciworld", "coevolve", "frozen_failure_agent"),
         ("no experts, SFT's own tasks", "science_when", "sciworld", "ff_only", "ff_only_frozen"),
     ),
-    "Second agent minus one agent's as many episodes and steps": (
+    "Second agent minus compute-matched single one": (
         ("SFT's own tasks", "science_when_matched", "sciworld", "coevolve", "eto_eq9_matched"),
     ),
     "Failure agent minus a second target": (("ScienceWorld", "science", "sciworld", "coevolve", "second_target"),),
