@@ -22,7 +22,7 @@ from coevolve.errors import UserError
 from coevolve.follow import estimates
 from coevolve.follow.run_record import RunRecord
 from coevolve.records.base import Record
-from coevolve.run import in_process
+from coevolve.run import devices, in_process
 from coevolve.shipped import shipped_file
 from coevolve.storage import files
 
@@ -61,7 +61,7 @@ def calibrated(machine: Machine) -> tuple[Machine, Calibration | None]:
     if machine.gpus_per_node or not FILE.exists():
         return machine, None
     made = Calibration.from_json(FILE.read_bytes())
-    if made.processor != processor():
+    if made.processor != devices.processor():
         return machine, None
     costs = scaled(machine, made.factors).costs.model_copy(update={"job_seconds": made.job_seconds})
     return machine.model_copy(update={"costs": costs}), made
@@ -79,7 +79,9 @@ def calibrate() -> Calibration:
         jobs = [job for job in plan.jobs(records) if plan.workload(*job).starts]
         took = np.array([estimates.measured(plan, *job, "cpu_seconds") for job in jobs])
         made = Calibration(
-            processor=processor(), factors=fit(plan, machine, jobs, took), job_seconds=_job_seconds(plan, folder)
+            processor=devices.processor(),
+            factors=fit(plan, machine, jobs, took),
+            job_seconds=_job_seconds(plan, folder),
         )
     FILE.parent.mkdir(exist_ok=True)
     files.write_bytes(FILE, made.to_json().encode())
@@ -113,12 +115,6 @@ def scaled(machine: Machine, factors: dict[str, float]) -> Machine:
         for key in PARTS[name] if factor else ():
             costs[key] = costs[key] * factor if name == "start" else costs[key] / factor
     return machine.model_copy(update={"costs": machine.costs.model_copy(update=costs)})
-
-
-def processor() -> str:
-    """The processor's name, as Linux has it."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
 def _job_seconds(plan: Plan, folder: str) -> float:

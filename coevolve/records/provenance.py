@@ -52,7 +52,8 @@ class Provenance(Record):
     None if the environment's section has no `expected`. `dirty`: whether the checkout had uncommitted changes, None if
     git could not tell. `reused_from` is the folder in another suite's results where the outputs were computed, omitted
     if the job ran; `commit`, `dirty`, `versions`, `container`, `notes`, `started`, `seconds` and `cpu_seconds` are then
-    those of the computation. `slurm_job` is the number of the Slurm job that computed them, omitted outside of Slurm.
+    those of the computation, and so is `hardware`, the processor and the GPUs that the job saw, None in older files.
+    `slurm_job` is the number of the Slurm job that computed them, omitted outside of Slurm.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -68,6 +69,7 @@ class Provenance(Record):
     seeds: dict[str, int]
     versions: dict[str, str]
     container: str
+    hardware: str | None = Field(default=None, exclude_if=is_none)
     inputs: dict[str, str]
     outputs: dict[str, str]
     notes: Notes = Field(default={}, union_mode="left_to_right")

@@ -1,4 +1,4 @@
-"""Which GPUs a job uses where no scheduler assigns them: free ones, of those that the job sees.
+"""What a job computes on, and which GPUs it uses where no scheduler assigns them: free ones, of those that it sees.
 
 Under Slurm a job sees the GPUs that it requested. On a computer without a scheduler every job sees all, and all would
 use the first. There each job takes locks on as many as it requested, and sees no others.
@@ -8,9 +8,11 @@ import contextlib
 import itertools
 import logging
 import os
+import platform
 import shutil
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -79,16 +81,43 @@ def on_cpus() -> bool:
     return os.environ.get(USE_CPU, "").lower() in ("1", "true", "yes")
 
 
+def hardware() -> str:
+    """The processor and the GPUs that this process sees: `AMD EPYC, 8 x NVIDIA H100 80GB HBM3`.
+
+    Other hardware can change the last bits of a number, and with them the weights of a training.
+    """
+    names, given = _listed(), os.environ.get(VISIBLE)
+    visible = _by_uuid(None if given is None else [name.strip() for name in given.split(",") if name.strip()])
+    counts = Counter(names.get(name, name) for name in visible)
+    return ", ".join([processor(), *(f"{count} x {name}" for name, count in counts.items())])
+
+
+def processor() -> str:
+    """The processor's name, as Linux has it, or its architecture."""
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text().splitlines() if cpus.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
 def _by_uuid(given: Sequence[str] | None) -> list[str]:
     """The given GPUs (None: all) by their UUIDs, or as given where the driver's tool does not list them."""
-    known: list[str] = []
-    if tool := shutil.which("nvidia-smi"):  # its UUIDs, unlike numbers, do not depend on the order that CUDA gives GPUs
-        query = [tool, "--query-gpu=uuid", "--format=csv,noheader"]
-        done = subprocess.run(query, capture_output=True, text=True, check=False)
-        known = done.stdout.split() if done.returncode == 0 else []
+    known = list(_listed())
     if given is None:
         return known
     return [known[int(name)] if name.isdigit() and int(name) < len(known) else name for name in given]
+
+
+def _listed() -> dict[str, str]:
+    """The name of each GPU of the computer by its UUID, as the driver's tool prints them; empty without the tool.
+
+    UUIDs, unlike numbers, do not depend on the order that CUDA gives GPUs.
+    """
+    if not (tool := shutil.which("nvidia-smi")):
+        return {}
+    query = [tool, "--query-gpu=uuid,name", "--format=csv,noheader"]
+    done = subprocess.run(query, capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines() if done.returncode == 0 else []
+    return {uuid.strip(): name.strip() for uuid, _, name in (line.partition(",") for line in lines if line.strip())}
 
 
 def _free(visible: Sequence[str], count: int) -> dict[str, ProcessLock]:

@@ -22,6 +22,7 @@ from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import Inputs, files_by_name, results_by_name
 from coevolve.errors import UserError, suggestion
 from coevolve.records.provenance import Notes, Provenance
+from coevolve.run import devices
 from coevolve.run.job import Job
 from coevolve.run.launch import LaunchedProcess, errors_to_launcher
 from coevolve.run.required_files import required_files
@@ -180,6 +181,7 @@ def _make(job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path)
             dirty=dirty,
             versions=origin.versions(distributions(env.kind for env in envs)),
             container=origin.container(),
+            hardware=devices.hardware(),
             slurm_job=os.environ.get("SLURM_JOB_ID"),
             outputs={path.name: files.sha256(path) for path in sorted(folder.iterdir())},
             notes=notes,

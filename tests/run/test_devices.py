@@ -9,6 +9,7 @@ import pytest
 from coevolve.run import devices
 
 UUIDS = [f"GPU-{number}0-cafe" for number in range(4)]
+NAME = "NVIDIA H100 80GB HBM3"
 JOB = """
 import os, pathlib, sys
 from coevolve.run import devices
@@ -23,7 +24,7 @@ with devices.taken(int(sys.argv[2])):
 def computer(tmp_path, monkeypatch):
     tool = tmp_path / "bin/nvidia-smi"
     tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\n" + "".join(f"echo {uuid}\n" for uuid in UUIDS))
+    tool.write_text("#!/bin/sh\n" + "".join(f"echo {uuid}, {NAME}\n" for uuid in UUIDS))
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
     monkeypatch.delenv(devices.VISIBLE, raising=False)
@@ -106,3 +107,11 @@ def test_no_more_than_the_visible_gpus_are_taken(computer, monkeypatch):
 def test_a_job_for_none_or_for_all_changes_nothing(computer, count):
     with devices.taken(count):
         assert devices.VISIBLE not in os.environ and not devices.LOCKS.exists()
+
+
+def test_hardware_names_the_processor_and_the_gpus_that_are_visible(computer, monkeypatch):
+    assert devices.hardware() == f"{devices.processor()}, 4 x {NAME}"
+    monkeypatch.setenv(devices.VISIBLE, f"1,{UUIDS[3]}")
+    assert devices.hardware() == f"{devices.processor()}, 2 x {NAME}"
+    monkeypatch.setenv(devices.VISIBLE, "")
+    assert devices.hardware() == devices.processor()

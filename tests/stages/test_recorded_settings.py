@@ -26,6 +26,7 @@ from coevolve.records.episodes import Task, Trajectory
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import PreferencePair
 from coevolve.records.provenance import Provenance
+from coevolve.run import devices
 from coevolve.stages.parts.training import texts, tokenize
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import reference_logps, tiny_model
@@ -163,7 +164,7 @@ def test_agents_explore_with_their_last_policy_and_the_methods_temperature_or_th
     tasks = jsonl.read(Path("results/unequal/data/webshop/explore.jsonl"), Task)
     for agent in ("target", "failure") if branch.startswith("mixed") else ("target",):
         made = provenance(here / branch / "rollout" / agent)
-        assert made.cpu_seconds > 0
+        assert made.cpu_seconds > 0 and made.hardware == devices.hardware()
         assert read(made.inputs) == [f"{start}/policy/{agent}/policy.json"]
         episodes = jsonl.read(here / branch / "rollout" / agent / "episodes.jsonl", Trajectory)
         assert [episode.task for episode in episodes] == tasks
