@@ -37,8 +37,7 @@ def taken(count: int) -> Iterator[None]:
     `UserError` if a Slurm job has fewer.
     """
     require_assigned(count)
-    before = os.environ.get(VISIBLE)
-    given = None if before is None else [name.strip() for name in before.split(",") if name.strip()]
+    before, given = os.environ.get(VISIBLE), _given()
     # Under Slurm and in a launched process these are the requested ones: the driver need not be asked.
     settled = count == 0 or (given is not None and len(given) <= count)
     visible = [] if settled else _by_uuid(given)
@@ -66,8 +65,8 @@ def require_assigned(count: int) -> None:
     job = os.environ.get("SLURM_JOB_ID")
     if not job or "RANK" in os.environ or on_cpus():
         return
-    assigned = os.environ.get(VISIBLE)
-    seen = _by_uuid(None) if assigned is None else [name for name in assigned.split(",") if name.strip()]
+    assigned = _given()
+    seen = _by_uuid(None) if assigned is None else assigned
     if len(seen) < count:
         node = os.environ.get("SLURMD_NODENAME", "this node")
         raise UserError(
@@ -86,9 +85,8 @@ def hardware() -> str:
 
     Other hardware can change the last bits of a number, and with them the weights of a training.
     """
-    names, given = _listed(), os.environ.get(VISIBLE)
-    visible = _by_uuid(None if given is None else [name.strip() for name in given.split(",") if name.strip()])
-    counts = Counter(names.get(name, name) for name in visible)
+    names = _listed()
+    counts = Counter(names.get(name, name) for name in _by_uuid(_given()))
     return ", ".join([processor(), *(f"{count} x {name}" for name, count in counts.items())])
 
 
@@ -97,6 +95,12 @@ def processor() -> str:
     cpus = Path("/proc/cpuinfo")
     lines = cpus.read_text().splitlines() if cpus.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _given() -> list[str] | None:
+    """The GPUs that the environment variable `VISIBLE` names; None if it is not set."""
+    names = os.environ.get(VISIBLE)
+    return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _by_uuid(given: Sequence[str] | None) -> list[str]:
