@@ -40,7 +40,7 @@ def taken(count: int) -> Iterator[None]:
     before, given = os.environ.get(VISIBLE), _given()
     # Under Slurm and in a launched process these are the requested ones: the driver need not be asked.
     settled = count == 0 or (given is not None and len(given) <= count)
-    visible = [] if settled else _by_uuid(given)
+    visible = [] if settled else list(_visible(given))
     if len(visible) <= count:
         yield
         return
@@ -66,7 +66,7 @@ def require_assigned(count: int) -> None:
     if not job or "RANK" in os.environ or on_cpus():
         return
     assigned = _given()
-    seen = _by_uuid(None) if assigned is None else assigned
+    seen = _visible(None) if assigned is None else assigned
     if len(seen) < count:
         node = os.environ.get("SLURMD_NODENAME", "this node")
         raise UserError(
@@ -85,8 +85,7 @@ def hardware() -> str:
 
     Other hardware can change the last bits of a number, and with them the weights of a training.
     """
-    names = _listed()
-    counts = Counter(names.get(name, name) for name in _by_uuid(_given()))
+    counts = Counter(_visible(_given()).values())
     return ", ".join([processor(), *(f"{count} x {name}" for name, count in counts.items())])
 
 
@@ -103,12 +102,14 @@ def _given() -> list[str] | None:
     return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _by_uuid(given: Sequence[str] | None) -> list[str]:
-    """The given GPUs (None: all) by their UUIDs, or as given where the driver's tool does not list them."""
-    known = list(_listed())
+def _visible(given: Sequence[str] | None) -> dict[str, str]:
+    """Names of the given GPUs (None: all) by their UUIDs, or as given where the driver's tool does not list them."""
+    known = _listed()
     if given is None:
         return known
-    return [known[int(name)] if name.isdigit() and int(name) < len(known) else name for name in given]
+    uuids = list(known)
+    chosen = (uuids[int(name)] if name.isdigit() and int(name) < len(uuids) else name for name in given)
+    return {uuid: known.get(uuid, uuid) for uuid in chosen}
 
 
 def _listed() -> dict[str, str]:
