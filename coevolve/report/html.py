@@ -399,6 +399,7 @@ def _provenance(jobs: Collection[Provenance]) -> dict[str, str]:
         "versions": _counted(
             ", ".join(f"{name} {version}" for name, version in sorted(job.versions.items())) for job in jobs
         ),
+        "hardware": _counted(job.hardware or "unknown" for job in jobs),
         "results": ", ".join(f"{count} {stage}" for stage, count in sorted(Counter(job.stage for job in jobs).items())),
     }
 

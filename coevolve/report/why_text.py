@@ -49,7 +49,7 @@ def _head(answer: CellTrace, home: str) -> Iterator[tuple[str, str]]:
 
 
 def _makers(chain: Chain) -> list[str]:
-    """Commit, container and versions of the results, the most frequent first, with counts if they differ."""
+    """Commit, container, versions and hardware of the results, the most frequent first, with counts if they differ."""
     counts = Counter(_maker(result.provenance) for result in chain.results)
     return [f"{maker} ({count} results)" if len(counts) > 1 else maker for maker, count in counts.most_common()]
 
@@ -58,7 +58,8 @@ def _maker(provenance: Provenance) -> str:
     state = {True: ", changed", False: "", None: ", changes unknown"}[provenance.dirty]
     container = f"container {provenance.container}" if provenance.container else "no container"
     named = [f"{name} {provenance.versions[name]}" for name in ("python", "torch") if name in provenance.versions]
-    return f"commit {provenance.commit[:12] or 'unknown'}{state}; {container}; {', '.join(named)}"
+    known = [", ".join(named), provenance.hardware or "hardware unknown"]
+    return "; ".join([f"commit {provenance.commit[:12] or 'unknown'}{state}", container, *known])
 
 
 def _records(evidence: Evidence) -> Iterator[str]:

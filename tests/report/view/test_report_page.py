@@ -112,6 +112,7 @@ def test_it_needs_nothing_beside_it_and_holds_figures_verdicts_drops_and_provena
     assert set(cells).isdisjoint({"failure_failure", "expert_target", "webshop", "coevolve"})
     provenance = json.loads((folder / "table1/provenance.json").read_text())
     assert provenance["commit"] in text and f"torch {provenance['versions']['torch']}" in text
+    assert provenance["hardware"] in text
     assert re.search(r"\d+ evaluate, .*\d+ sft, .*\d+ train", text), "every job that the products rest on"
     assert "WebShop (catalogue" in text
 

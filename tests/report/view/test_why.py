@@ -16,6 +16,7 @@ from coevolve.errors import UserError
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import PreferencePair
 from coevolve.report import claims, why, why_text
+from coevolve.run import devices
 from coevolve.storage import jsonl
 
 HOME = "results/glance"
@@ -229,10 +230,14 @@ def test_emptied_records_and_policies_are_sentences(here, paper):
         printed()
 
 
-def test_a_state_that_git_could_not_tell_is_called_unknown(here, paper):
+def test_what_no_provenance_says_is_called_unknown_and_different_hardware_is_named(here, paper):
+    assert f"; {devices.processor()}\n" in why_text.text(ask("coevolve webshop", paper), HOME)
     for path in here.rglob("provenance.json"):
-        edit(path, commit="", dirty=None)
-    assert "commit unknown, changes unknown;" in why_text.text(ask("coevolve webshop", paper), HOME)
+        edit(path, commit="", dirty=None, hardware=None)
+    edit(here / EVAL / "provenance.json", hardware="Another CPU, 8 x NVIDIA H100 80GB HBM3")
+    text = why_text.text(ask("coevolve webshop", paper), HOME)
+    assert re.search(r"commit unknown, changes unknown; .*; hardware unknown \(\d+ results\)\n", text)
+    assert "; Another CPU, 8 x NVIDIA H100 80GB HBM3 (1 results)\n" in text
 
 
 def test_without_a_report_it_says_what_to_make(tmp_path):
