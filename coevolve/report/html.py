@@ -390,6 +390,7 @@ def _provenance(jobs: Collection[Provenance]) -> dict[str, str]:
     """Values that all results share, or the number of results with each value where they differ."""
     seeds = sorted({job.seeds["suite"] for job in jobs if "suite" in job.seeds})
     played = [job.notes for job in jobs if isinstance(job.notes, EpisodeNotes)]
+    hardware = [job.hardware or "unknown" for job in jobs]
     return {
         "commit": _counted(f"{job.commit or 'unknown'}{_CHANGES[job.dirty]}" for job in jobs),
         "container": _counted(job.container or "none" for job in jobs),
@@ -399,7 +400,7 @@ def _provenance(jobs: Collection[Provenance]) -> dict[str, str]:
         "versions": _counted(
             ", ".join(f"{name} {version}" for name, version in sorted(job.versions.items())) for job in jobs
         ),
-        "hardware": _counted(job.hardware or "unknown" for job in jobs),
+        **({"hardware": _counted(hardware)} if {*hardware} != {"unknown"} else {}),  # older results have none
         "results": ", ".join(f"{count} {stage}" for stage, count in sorted(Counter(job.stage for job in jobs).items())),
     }
 

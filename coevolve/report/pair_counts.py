@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,12 +45,29 @@ def read(paths: Mapping[SummaryKey, Path]) -> dict[SummaryKey, PairingSummary]:
 
 
 def methods_markdown(
-    recipes: Iterable[Recipe], summaries: Summaries, drops: Mapping[str, Path], labels: ReportLabels
+    recipes: Mapping[str, Recipe], summaries: Summaries, drops: Mapping[str, Path], labels: ReportLabels
 ) -> str:
     """The source of each recipe, and pairs and drops by iteration; `drops`: files by environment."""
     left_out = {env: len(jsonl.read(path, Drop)) for env, path in drops.items()}
-    rows = [f"* {recipe.label}: {recipe.source}" for recipe in recipes]
+    rows = [
+        f"* {recipe.label}: {recipe.source}{_trained_explorer(method, recipe, summaries, labels)}"
+        for method, recipe in recipes.items()
+    ]
     return "\n".join(["## Methods", "", *rows, "", markdown(summaries, left_out, labels)])
+
+
+def _trained_explorer(method: str, recipe: Recipe, summaries: Summaries, labels: ReportLabels) -> str:
+    """How often a failure agent that is trained explores after a training: with one iteration never, as if frozen."""
+    agent = recipe.agents.get("failure")
+    if not (agent and agent.explores and agent.trains_on):
+        return ""
+    last: dict[str, int] = {}
+    for of_method, _, env, _, iteration, of_agent in summaries:
+        if (of_method, of_agent) == (method, "target"):
+            last[env] = max(iteration, last.get(env, 0))
+    counts = {env: count - (not recipe.failure_agent_first) for env, count in last.items()}
+    listed = [f"{labels.env(env)} {count or '0 (as if frozen)'}" for env, count in sorted(counts.items())]
+    return f". Trainings of its failure agent that an exploration follows: {', '.join(listed)}" if listed else ""
 
 
 def markdown(summaries: Summaries, left_out: Mapping[str, int], labels: ReportLabels) -> str:

@@ -21,6 +21,6 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     labels = ReportLabels.of(suite)
     points = product_file.read(job.file("figure3"), Curves).points
     text = differences.markdown(compared, points, labels, looks.report_of(suite), looks.remark(suite))
-    text += "\n" + pair_counts.methods_markdown(recipes.values(), counts, job.files("drops"), labels)
+    text += "\n" + pair_counts.methods_markdown(recipes, counts, job.files("drops"), labels)
     files.write_bytes(out / "summary.md", text.encode())
     return {"differences": len(compared)}

@@ -159,6 +159,25 @@ def test_pair_counts_are_printed_in_words():
     assert "In 2 pairs the rejected side was played under another text of the task." in retold
 
 
+def test_methods_say_how_often_a_trained_failure_agent_explores(root):
+    """In one iteration co-evolving's explores as the frozen one does; the paper's three train it twice before."""
+    methods = ("eto", "coevolve", "frozen_failure_agent", "failure_agent_first")
+    known = load_suite(root / "configs/suites/paper.yaml").recipes
+    recipes = {name: known[name] for name in methods}
+    summary = summarised(candidates=3, pairs=2, drops={"tie": 1})
+    iterations = [("sciworld", 1), ("webshop", 1), ("webshop", 2), ("webshop", 3)]
+    keys = [(method, "tiny", env, 0, i, "target") for method in methods for env, i in iterations]
+    text = pair_counts.methods_markdown(recipes, dict.fromkeys(keys, summary), {}, LABELS)
+    lines = [line[2:] for line in text.splitlines() if line.startswith("* ")]
+    said = {line.partition(":")[0]: line.partition("that an exploration follows: ")[2] for line in lines}
+    assert said == {
+        recipes["eto"].label: "",
+        recipes["coevolve"].label: "ScienceWorld 0 (as if frozen), WebShop 2",
+        recipes["frozen_failure_agent"].label: "",
+        recipes["failure_agent_first"].label: "ScienceWorld 1, WebShop 3",
+    }
+
+
 def sides(folder, ours, iteration=2, seed=0):
     eto = {"a": 0.2, "b": 0.9, "c": 0.5, "d": 0.5, "e": 0.1}
     return [
