@@ -231,7 +231,10 @@ def text(outlook: Expectations) -> str:
 
 
 def claims_text(outlook: Expectations) -> str:
-    """The claims as a table in Markdown, and those that are not in it."""
+    """The claims as a table in Markdown, and those that are not in it; without a table they are only counted."""
+    if not outlook.claims and not outlook.no_distance:
+        count = sum(map(len, outlook.out_of_reach.values()))
+        return f"None of {count} claims can be judged in this suite; `--json` says why."
     parts = [_claims_table(outlook.claims)] if outlook.claims else []
     parts += [f"Out of reach ({len(names)}), {why}: {', '.join(names)}." for why, names in outlook.out_of_reach.items()]
     if unknown := outlook.no_distance:

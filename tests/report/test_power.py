@@ -56,6 +56,14 @@ def test_the_claims_of_the_paper_are_sorted_by_what_can_judge_them(coevolve):
     assert found.differences[0].seeds == 5 and "sft_mean" in sum(found.out_of_reach.values(), ())
 
 
+def test_a_small_suite_counts_the_claims_that_it_cannot_judge(coevolve):
+    status, printed, _ = coevolve("power", "--suite", "science")
+    found = power.Expectations.from_json(coevolve("power", "--suite", "science", "--json")[1])
+    names = [name for each in found.out_of_reach.values() for name in each]
+    assert status == 0 and f"\n\nNone of {len(names)} claims can be judged in this suite; " in printed
+    assert "ScienceWorld" in printed and not any(name in printed for name in names)
+
+
 def test_a_plan_says_what_its_seeds_decide(coevolve):
     _, printed, _ = coevolve("plan", "--suite", "paper", "--machine", "h100")
     assert "With 1 seed, 0 of the 25 claims in reach are expected to be decided in 80% of runs" in printed
