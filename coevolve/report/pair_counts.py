@@ -57,17 +57,18 @@ def methods_markdown(
 
 
 def _trained_explorer(method: str, recipe: Recipe, summaries: Summaries, labels: ReportLabels) -> str:
-    """How often a failure agent that is trained explores after a training: with one iteration never, as if frozen."""
+    """How often a second agent that is trained explores after a training: with one iteration never, as if frozen."""
     agent = recipe.agents.get("failure")
     if not (agent and agent.explores and agent.trains_on):
         return ""
     last: dict[str, int] = {}
     for of_method, _, env, _, iteration, of_agent in summaries:
-        if (of_method, of_agent) == (method, "target"):
+        if of_method in (method, recipe.shares) and of_agent == "target":
             last[env] = max(iteration, last.get(env, 0))
-    counts = {env: count - (not recipe.failure_agent_first) for env, count in last.items()}
+    before = 0 if recipe.failure_agent_first else 1
+    counts = {env: min(count, recipe.iterations or count) - before for env, count in last.items()}
     listed = [f"{labels.env(env)} {count or '0 (as if frozen)'}" for env, count in sorted(counts.items())]
-    return f". Trainings of its failure agent that an exploration follows: {', '.join(listed)}" if listed else ""
+    return f". Trainings of its second agent that an exploration follows: {', '.join(listed)}" if listed else ""
 
 
 def markdown(summaries: Summaries, left_out: Mapping[str, int], labels: ReportLabels) -> str:
