@@ -58,8 +58,7 @@ def methods_markdown(
 
 def _trained_explorer(method: str, recipe: Recipe, summaries: Summaries, labels: ReportLabels) -> str:
     """How often a second agent that is trained explores after a training: with one iteration never, as if frozen."""
-    agent = recipe.agents.get("failure")
-    if not (agent and agent.explores and agent.trains_on):
+    if not any(spec.explores and spec.trains_on for agent, spec in recipe.agents.items() if agent == "failure"):
         return ""
     last: dict[str, int] = {}
     for of_method, _, env, _, iteration, of_agent in summaries:
