@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
-from coevolve.config.derived.methods import for_method, iterations_of, models_of
+from coevolve.config.derived.methods import failure_trainings, for_method, iterations_of, models_of
 from coevolve.config.derived.recipes import has_pool, learns_from_pairs
 from coevolve.config.machine import VLLM_DEVICES, Shards, VllmDevices
 from coevolve.config.sections import Recipe
@@ -103,7 +103,7 @@ class Layout:
         After the last iteration's rollout the failure agent is not trained, unless it is trained first.
         """
         method, recipe = branch.method, self.recipe(branch.method)
-        explores_after = branch.iteration < self.iterations(env, method) or recipe.failure_agent_first
+        explores_after = branch.iteration <= failure_trainings(self.suite, env, method)
         return [name for name in recipe.agents if self.trains(method, name) and (name == "target" or explores_after)]
 
     def is_last(self, wildcards: Mapping[str, str]) -> bool:

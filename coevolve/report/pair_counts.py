@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
+from coevolve.config.derived.methods import failure_trainings
 from coevolve.config.names import PairKind
-from coevolve.config.sections import Recipe
+from coevolve.config.suite import Suite
 from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Agent
 from coevolve.records.evaluation import SummaryKey
@@ -45,29 +46,23 @@ def read(paths: Mapping[SummaryKey, Path]) -> dict[SummaryKey, PairingSummary]:
 
 
 def methods_markdown(
-    recipes: Mapping[str, Recipe], summaries: Summaries, drops: Mapping[str, Path], labels: ReportLabels
+    suite: Suite, methods: Iterable[str], summaries: Summaries, drops: Mapping[str, Path], labels: ReportLabels
 ) -> str:
-    """The source of each recipe, and pairs and drops by iteration; `drops`: files by environment."""
+    """The source of each method, and pairs and drops by iteration; `drops`: files by environment."""
     left_out = {env: len(jsonl.read(path, Drop)) for env, path in drops.items()}
-    rows = [
-        f"* {recipe.label}: {recipe.source}{_trained_explorer(method, recipe, summaries, labels)}"
-        for method, recipe in recipes.items()
-    ]
+    recipes = {method: suite.recipes[method] for method in methods}
+    rows = [f"* {each.label}: {each.source}{_trainings(suite, method, labels)}" for method, each in recipes.items()]
     return "\n".join(["## Methods", "", *rows, "", markdown(summaries, left_out, labels)])
 
 
-def _trained_explorer(method: str, recipe: Recipe, summaries: Summaries, labels: ReportLabels) -> str:
-    """How often a second agent that is trained explores after a training: with one iteration never, as if frozen."""
-    if not any(spec.explores and spec.trains_on for agent, spec in recipe.agents.items() if agent == "failure"):
+def _trainings(suite: Suite, method: str, labels: ReportLabels) -> str:
+    """How often a second agent explores after a training: with one iteration never, as if frozen."""
+    agents = suite.recipes[method].agents.items()
+    if not any(spec.explores and spec.trains_on for agent, spec in agents if agent != "target"):
         return ""
-    last: dict[str, int] = {}
-    for of_method, _, env, _, iteration, of_agent in summaries:
-        if of_method in (method, recipe.shares) and of_agent == "target":
-            last[env] = max(iteration, last.get(env, 0))
-    before = 0 if recipe.failure_agent_first else 1
-    counts = {env: min(count, recipe.iterations or count) - before for env, count in last.items()}
-    listed = [f"{labels.env(env)} {count or '0 (as if frozen)'}" for env, count in sorted(counts.items())]
-    return f". Trainings of its second agent that an exploration follows: {', '.join(listed)}" if listed else ""
+    counts = {env: failure_trainings(suite, env, method) for env in suite.envs}
+    listed = ", ".join(f"{labels.env(env)} {count or '0 (as if frozen)'}" for env, count in counts.items())
+    return f". Trainings of its second agent that an exploration follows: {listed}"
 
 
 def markdown(summaries: Summaries, left_out: Mapping[str, int], labels: ReportLabels) -> str:

@@ -57,9 +57,11 @@ def _makers(chain: Chain) -> list[str]:
 def _maker(provenance: Provenance) -> str:
     state = {True: ", changed", False: "", None: ", changes unknown"}[provenance.dirty]
     container = f"container {provenance.container}" if provenance.container else "no container"
-    named = [f"{name} {provenance.versions[name]}" for name in ("python", "torch") if name in provenance.versions]
-    known = [", ".join(named), provenance.hardware or "hardware unknown"]
-    return "; ".join([f"commit {provenance.commit[:12] or 'unknown'}{state}", container, *known])
+    named = ", ".join(
+        f"{name} {provenance.versions[name]}" for name in ("python", "torch") if name in provenance.versions
+    )
+    hardware = provenance.hardware or "hardware unknown"
+    return f"commit {provenance.commit[:12] or 'unknown'}{state}; {container}; {named}; {hardware}"
 
 
 def _records(evidence: Evidence) -> Iterator[str]:

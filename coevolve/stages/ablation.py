@@ -29,7 +29,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         tables += [cells.reward_table(of_paper=False), cells.success_table()]  # without what was not run
         report = looks.report_of(suite)
         compared, points = differences.paired(last, report), figure3.curves(measured, labels.methods, report).points
-        text = pair_counts.methods_markdown(recipes, counts, drops, labels)
+        text = pair_counts.methods_markdown(suite, recipes, counts, drops, labels)
         section = differences.markdown(compared, points, labels, report, looks.remark(suite))
         texts.append(f"Model: {suite.models[name].label}.\n\n{section}\n{text}")
     table.write(tables, out, "table")

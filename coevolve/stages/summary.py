@@ -15,12 +15,11 @@ from coevolve.storage import files, product_file
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `summary.md`."""
     suite = with_model(job.suite)
-    recipes = {method: suite.recipes[method] for method in suite.methods}
     compared = product_file.read(job.file("differences"), list[Difference])
     counts = pair_counts.read(job.files("summaries"))
     labels = ReportLabels.of(suite)
     points = product_file.read(job.file("figure3"), Curves).points
     text = differences.markdown(compared, points, labels, looks.report_of(suite), looks.remark(suite))
-    text += "\n" + pair_counts.methods_markdown(recipes, counts, job.files("drops"), labels)
+    text += "\n" + pair_counts.methods_markdown(suite, suite.methods, counts, job.files("drops"), labels)
     files.write_bytes(out / "summary.md", text.encode())
     return {"differences": len(compared)}

@@ -43,6 +43,14 @@ def iterations_of(suite: Suite, env: str, method: str) -> int:
     return suite.iterations[env] if iterations is None else iterations
 
 
+def failure_trainings(suite: Suite, env: str, method: str) -> int:
+    """Iterations in which a failure agent is trained, if it learns: all but the last, after which it does not explore.
+
+    All, with `failure_agent_first`.
+    """
+    return iterations_of(suite, env, method) - (not suite.recipes[method].failure_agent_first)
+
+
 def supports(suite: Suite, method: str) -> bool:
     """Whether the suite has the method's model and all that it takes from other environments, and can make its tasks.
 
