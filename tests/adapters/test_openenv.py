@@ -16,7 +16,7 @@ from adapters.played_sessions import ENVS, expert_scripts, lay_out
 import coevolve
 from coevolve.adapters.sessions import open_sessions
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 def ask(url, path, question=None):

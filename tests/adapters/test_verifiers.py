@@ -10,7 +10,7 @@ from policies.chatserver import KEY, MODEL, serving
 import coevolve
 from coevolve.policies.scripted import ScriptedPolicy
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 EPISODES = 2
 
 

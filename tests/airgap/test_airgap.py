@@ -43,7 +43,6 @@ def coevolve(repo: Path, *arguments: str, **variables: str) -> "subprocess.Compl
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_a_suite_runs_without_a_route_once_its_model_was_fetched(repo: Path, tmp_path: Path, alone: list[str]) -> None:
     published = tmp_path / "published"
     write_model(published, repo / "data/sciworld/gold.jsonl")

@@ -314,7 +314,6 @@ def test_published_images_are_pulled_and_compared_with_the_release(registry, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_the_smallest_image_builds_and_runs_a_stage(root, tmp_path):
     """COEVOLVE_BUILD: options that containers/build.py needs on this machine, such as `--base`; empty for none."""
     if not shutil.which("apptainer") or "COEVOLVE_BUILD" not in os.environ:

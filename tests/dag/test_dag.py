@@ -18,7 +18,7 @@ import psutil
 import pytest
 from checkout import copy_of, decided, environment
 
-pytestmark = [pytest.mark.dag, pytest.mark.timeout(2400)]
+pytestmark = pytest.mark.dag
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--config", "suite=nano"]
 EVIDENCE = [sys.executable, "-m", "coevolve", "export", "evidence", "--suite", "nano", "--out"]

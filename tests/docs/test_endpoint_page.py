@@ -4,8 +4,6 @@ import pytest
 from policies.chatserver import MODEL, serving
 from policies.shopper import PLAYER
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def test_the_commands_and_the_suite_run(read, kit):
     page = read("endpoints")

@@ -35,6 +35,8 @@ LINKED = (".git", ".venv")
 IGNORED = shutil.ignore_patterns("__pycache__")
 SERVER = Path(__file__).with_name("server.py")
 SERVERS = threading.local()
+#: A wrong edit that makes a test hang is found by this limit, in seconds, in place of the project's.
+LIMIT = "--timeout=600"
 Result = Literal["killed", "survived", "not found", "not run"]
 
 
@@ -104,7 +106,7 @@ def judge(mutant: Mutant, root: Path = ROOT) -> Result:
         return "not found"
     with copied(root) as copy:
         mutant.apply(copy)
-        status = run_tests(copy, mutant.tests)
+        status = run_tests(copy, (LIMIT, *mutant.tests))
     return {0: "survived", 1: "killed"}.get(status, "not run")  # type: ignore[return-value]
 
 

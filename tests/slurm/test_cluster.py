@@ -18,7 +18,7 @@ from slurm.harness import PRETRAINED, QUICK, copied, restarts, same, until
 from coevolve.assets import images
 from coevolve.dag.rules import STAGES
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.slow
 USER = pwd.getpwnam("nobody")
 #: An engine that runs the job's words outside of the image, whose name it gives to them, as the real one does.
 ENGINE = """#!/bin/bash

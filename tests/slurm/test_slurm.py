@@ -11,7 +11,7 @@ from slurm.harness import Run, copied, ended, machine, restarts, results, same, 
 from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl, provenance
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.slow
 
 
 def test_the_dag_runs_to_its_table_and_to_the_results_of_a_run_without_slurm(cluster, repo, alone, tmp_path):
@@ -29,7 +29,7 @@ def test_gpus_reach_the_job_and_ctrl_c_cancels_it(run, alone):
     (shown,) = run.cluster.jobs("running", "%j %k")
     assert shown.startswith("coevolve_") and "rule_pretrain" in shown
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=120) != 0
+    assert process.wait() != 0
     until(lambda: not run.training(), "the cancelled job's end")
     run.finish()
     assert resumed(run) and same(run, alone)
@@ -148,7 +148,7 @@ def test_a_partition_that_does_not_exist_is_slurms_sentence_at_once(unreliable):
     accounts.chmod(0o755)
     machine(run.repo, partition=["nowhere", "h100"], account="0123")
     process = run.start()
-    assert process.wait(timeout=600) != 0
+    assert process.wait() != 0
     (*failed,) = (line for line in (run.repo / "said.log").read_text().splitlines() if line.startswith("FAILED"))
     assert len(failed) == len(calls.read_text().splitlines()) == 3  # attempts
     assert failed[0].endswith("sbatch: error: Batch job submission failed: Invalid partition name specified")
