@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,13 @@ MAX_TOKENS = 10**9
 
 
 class Usage(Record):
-    """Tokens of one response as the endpoint counts them, both 0 if it does not; `key` identifies the episode."""
+    """Tokens of one response as the endpoint counts them, both 0 if it does not; `key` identifies the episode.
+
+    `served` is the name of the model that wrote it, as the response says, with the fingerprint of its backend.
+    """
 
     key: str
+    served: str = ""
     prompt_tokens: int = Field(strict=True, ge=0, le=MAX_TOKENS)
     completion_tokens: int = Field(strict=True, ge=0, le=MAX_TOKENS)
 
@@ -43,13 +48,18 @@ def check_ref(path: Path, model: str) -> None:
 
 
 def spending(usages: Iterable[Usage], price_in: float, price_out: float) -> dict[str, Any]:
-    """Responses, tokens and cost, also of killed runs, in total and by episode; prices are per million tokens."""
+    """Responses, tokens and cost, also of killed runs, in total and by episode; prices are per million tokens.
+
+    `served` counts the responses by the model that wrote them; an alias such as `gpt-4o` may stand for several.
+    """
     by_episode: dict[str, list[Usage]] = {}
     for usage in usages:
         by_episode.setdefault(usage.key, []).append(usage)
     everything = [usage for group in by_episode.values() for usage in group]
     episodes = {key: _totals(group, price_in, price_out) for key, group in sorted(by_episode.items())}
-    return {**_totals(everything, price_in, price_out), "prices": [price_in, price_out], "episodes": episodes}
+    served = dict(sorted(Counter(usage.served for usage in everything).items()))
+    totals = _totals(everything, price_in, price_out)
+    return {**totals, "prices": [price_in, price_out], "served": served, "episodes": episodes}
 
 
 def _totals(usages: Sequence[Usage], price_in: float, price_out: float) -> dict[str, Any]:

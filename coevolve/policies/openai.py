@@ -62,7 +62,8 @@ def read_response(response: ChatCompletion, key: str) -> tuple[Completion, Usage
         completion = Completion("", stop=StopReason.CONTENT_FILTER)
     else:
         completion = Completion(_text(choice.message.content), truncated=choice.finish_reason == "length")
-    return completion, Usage(key=key, prompt_tokens=counts[0], completion_tokens=counts[1])
+    served = " ".join(_text(str(name)) for name in (response.model, response.system_fingerprint) if name)
+    return completion, Usage(key=key, served=served, prompt_tokens=counts[0], completion_tokens=counts[1])
 
 
 def _text(content: Any) -> str:

@@ -37,7 +37,9 @@ def run(options: argparse.Namespace, write: Callable[[str], None]) -> int:
     write(evaluation_result.table([result]))
     write("".join(f"\n{remark}" for remark in [suite.envs[env].note] if remark))
     if result.spent:
+        served = ", ".join(f"{name or 'no name'} ({count})" for name, count in result.spent["served"].items())
         write(f"\nTokens: {result.spent['prompt_tokens']} of prompts, {result.spent['completion_tokens']} of answers.")
+        write(f"Model that the responses name: {served}.")
     write(f"\nResult file: {options.out or folder.with_suffix('.json')}; episodes: {folder / 'episodes.jsonl'}")
     return 0
 

@@ -100,7 +100,8 @@ class Chat(BaseHTTPRequestHandler):
             "finish_reason": "length" if completion.truncated else "stop",
         }
         usage["total_tokens"] = sum(usage.values())
-        answer = {"id": "chat", "object": "chat.completion", "created": 0, "model": MODEL}
+        names = {"model": f"{MODEL}-2026", "system_fingerprint": "fp_1"}  # of the snapshot that MODEL stands for
+        answer = {"id": "chat", "object": "chat.completion", "created": 0} | names
         return self.send(200, {**answer, "choices": [choice], "usage": usage})
 
 

@@ -92,6 +92,7 @@ def test_episodes_through_http_are_those_played_here(monkeypatch, tmp_path, jour
     assert not any(turn.token_ids for episode in remote for turn in episode.turns)
     spent = endpoint.spending(journal.records, 2.0, 8.0)
     assert spent["answers"] == len(running.bodies) == sum(len(e.turns) + 1 for e in remote)
+    assert spent["served"] == {f"{MODEL}-2026 fp_1": spent["answers"]}
     for episode in remote:
         lengths = [
             len(renderer.conversation_ids(episode.prompt, episode.turns[:t])) for t in range(len(episode.turns) + 1)
@@ -116,15 +117,21 @@ def test_a_player_that_reads_opens_every_door_with_a_seed_for_each_turn_and_leav
         (refusing(500), 0.3),
         (refusing(503), 0.3),
         (closing, 0.3),
-        (stalling(2.5), 2.3),
     ],
 )
 def test_transient_errors_are_retried(server, journal, fault, pause):
     server.faults.append(fault)
     began = time.monotonic()
-    assert ask(journal, timeout_seconds=2.0).text == "Action: go right"
+    assert ask(journal).text == "Action: go right"
     assert len(server.bodies) == 2
     assert time.monotonic() - began >= pause
+    assert len(journal.records) == 1
+
+
+def test_a_stalled_response_is_asked_for_again(server, journal):
+    server.faults.append(stalling(2.5))
+    assert ask(journal, timeout_seconds=2.0).text == "Action: go right"
+    assert len(server.bodies) >= 2, "more where a busy machine answers late"
     assert len(journal.records) == 1
 
 
@@ -149,7 +156,7 @@ def test_transient_errors_are_retried(server, journal, fault, pause):
 def test_persistent_errors_are_a_sentence_without_the_key(server, journal, fault, sentence):
     server.faults.extend([fault] * 2)
     with pytest.raises(UserError, match=sentence) as raised:
-        ask(journal, retries=1, timeout_seconds=0.2 if fault is STALL else 5.0)
+        ask(journal, retries=1, timeout_seconds=0.2 if fault is STALL else 60.0)
     assert KEY not in "".join(traceback.format_exception(raised.value))
     assert f"127.0.0.1:{server.server_port}" in str(raised.value)
 
@@ -243,7 +250,7 @@ def test_a_response_has_one_time_out_as_a_whole(server, journal, fault):
     """The last byte would come after 20 s, and no two are 1 s apart."""
     server.faults.append(fault)
     assert ask(journal, timeout_seconds=1.0).text == "Action: go right"
-    server.faults.extend([fault] * 2)
+    server.faults.extend([fault] * 20)  # requests that a busy machine reads late take some too
     with pytest.raises(UserError, match="no response after 1 retries"):
         ask(journal, timeout_seconds=1.0, retries=1)
     left_behind = [thread for thread in threading.enumerate() if thread.name.endswith("(_answer)")]
@@ -298,7 +305,8 @@ def test_an_answers_text_is_read_without_the_key_and_its_usage_recorded(server, 
     server.faults.append(answering(usage=None))
     assert ask(journal, context=SAMPLING.max_new_tokens).text == "Action: wait"
     assert journal.records == [
-        Usage(key="door0#0", prompt_tokens=tokens, completion_tokens=said) for tokens, said in ((3, 2), (0, 0))
+        Usage(key="door0#0", served=MODEL, prompt_tokens=tokens, completion_tokens=said)
+        for tokens, said in ((3, 2), (0, 0))
     ]
 
 

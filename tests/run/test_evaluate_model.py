@@ -118,6 +118,7 @@ def test_an_endpoint_is_evaluated_and_goes_on_after_a_failure(here, monkeypatch,
     turns = sum(len(episode.turns) for episode in jsonl.read(folder / "episodes.jsonl", Trajectory))
     assert len(server.bodies) - before < turns < len(server.bodies)  # finished episodes were not played again
     assert f"| {MODEL}" in out and "Tokens: " in out
+    assert f"Model that the responses name: {MODEL}-2026 fp_1 ({len(server.bodies) - 1})." in out
     result = json.loads((folder.parent / "evaluation-8.json").read_text())
     assert result["splits"]["test"]["tasks"] == 8 and result["spent"]["answers"] == len(server.bodies) - 1
     assert KEY not in json.dumps(result) and "127.0.0.1" not in json.dumps(result)

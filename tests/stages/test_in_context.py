@@ -22,7 +22,7 @@ from coevolve.run.run_stage import execute
 from coevolve.storage import jsonl
 
 ENDPOINT = {
-    "model": MODEL, "seeds": True, "length": "max_tokens", "concurrency": 4, "timeout_seconds": 20, "retries": 2,
+    "model": MODEL, "seeds": True, "length": "max_tokens", "concurrency": 4, "timeout_seconds": 60, "retries": 2,
     "price_in": 0.5, "price_out": 4.0,
 }  # fmt: skip
 

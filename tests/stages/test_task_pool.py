@@ -439,7 +439,7 @@ def explore_or_write(conversation):
 
 
 ENDPOINT = (
-    f"{{model: {MODEL}, seeds: true, length: max_tokens, concurrency: 2, timeout_seconds: 5, retries: 0,"
+    f"{{model: {MODEL}, seeds: true, length: max_tokens, concurrency: 2, timeout_seconds: 60, retries: 0,"
     " price_in: 0.0, price_out: 0.0}"
 )
 BEHIND_ENDPOINT = f"""
