@@ -62,6 +62,7 @@ CONFIDENCE = 0.95
 COMPARED = {
     "Co-evolving minus SFT": (
         ("experts are new to SFT", "science", "sciworld", "coevolve", "sft"),
+        ("the same seeds, other machines", "science_bounds", "sciworld", "coevolve", "sft"),
         ("experts are SFT's own", "science_when", "sciworld", "coevolve", "sft"),
     ),
     "Co-evolving minus ETO": (
@@ -74,11 +75,13 @@ COMPARED = {
         ("alone, SFT's own tasks (minus SFT)", "science_when", "sciworld", "ff_only", "sft"),
     ),
     "Failure agent trained minus never trained": (
-        ("beside pairs with experts", "science_parts", "sciworld", "coevolve", "frozen_failure_agent"),
+        ("three iterations", "science_bounds", "sciworld", "coevolve", "frozen_failure_agent"),
+        ("two iterations", "science_parts", "sciworld", "coevolve", "frozen_failure_agent"),
         ("no experts, SFT's own tasks", "science_when", "sciworld", "ff_only", "ff_only_frozen"),
     ),
     "Second agent minus compute-matched single one": (
-        ("SFT's own tasks", "science_when_matched", "sciworld", "coevolve", "eto_eq9_matched"),
+        ("experts are new to SFT", "science_bounds", "sciworld", "coevolve", "eto_eq9_matched"),
+        ("experts are SFT's own", "science_when_matched", "sciworld", "coevolve", "eto_eq9_matched"),
     ),
     "Failure agent minus a second target": (("ScienceWorld", "science", "sciworld", "coevolve", "second_target"),),
     "Sum of the experts' NLL minus mean": (("ScienceWorld", "science_parts", "sciworld", "coevolve", "nll_mean"),),

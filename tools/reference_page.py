@@ -63,7 +63,9 @@ EXPLANATIONS = (
     ("science_why", "eto_matched", "the same, with as many episodes and steps as both agents"),
     ("science", "eto_eq9", "one agent"),
     ("science", "second_target", "the second agent is trained as the target is, on experts too"),
-    ("science_parts", "frozen_failure_agent", "the failure agent is never trained"),
+    ("science_bounds", "eto_eq9_matched", "one agent, with as many episodes and steps as both agents"),
+    ("science_bounds", "frozen_failure_agent", "the failure agent is never trained"),
+    ("science_parts", "frozen_failure_agent", "the same, two iterations"),
     ("science_parts", "without_failure_failure", "the target does not learn from pairs of failures"),
     ("science_parts", "nll_mean", "the mean of the experts' NLL in place of the sum"),
     ("science_variants", "beta_10", "beta 0.1 in both iterations"),
@@ -78,9 +80,10 @@ EXPLANATIONS = (
 def blocks() -> dict[str, str]:
     """The tables of the pages by the name of their mark, most of them that of the folder whose numbers they have."""
     compared = ("science", "science_methods", "real", "real_seeds", "real_tuned", "micro", "methods", "bfcl")
-    parts_of_science = ("science_parts", "science_variants", "science_when", "science_when_matched")
+    parts_of_science = ("science_parts", "science_variants", "science_when", "science_when_matched", "science_bounds")
     folders = (*compared, "micro_hpl", *parts_of_science, "real_sql", "agent_data")
     rows = (*recomputed.BOTH, "eto_eq9", "second_target", "coevolve")
+    bounds = ("eto_eq9_matched", "frozen_failure_agent", "coevolve")
     parts = ("nll_mean", "without_failure_failure", "frozen_failure_agent", "coevolve")
     return {folder: _table(_differences(folder)) for folder in folders} | {
         "overview": front_page.overview(compared),
@@ -99,6 +102,10 @@ def blocks() -> dict[str, str]:
         "science_when_drift": _table(_drift("science_when")),
         "science_when_pairs": _table(_pairs("science_when")),
         "science_when_mechanism": _table(_mechanism("science_when")),
+        "science_bounds_iterations": _table(_iterations("science_bounds", bounds)),
+        "science_bounds_drift": _table(_drift("science_bounds")),
+        "science_bounds_pairs": _table(_pairs("science_bounds")),
+        "science_bounds_mechanism": _table(_mechanism("science_bounds")),
         "science_tuning": _table(_rates("science_tuning")),
         "science_methods_iterations": _table(_iterations("science_methods", (*recomputed.BOTH, "coevolve"))),
         "science_methods_mechanism": _table(_mechanism("science_methods")),
