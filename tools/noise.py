@@ -7,7 +7,7 @@ from typing import Any
 
 from tools import front_page
 
-#: The results with eight seeds.
+#: Results with eight seeds, of two environments.
 FOLDERS = ("science", "science_methods")
 FILE = front_page.ROOT / "configs/noise.yaml"
 
