@@ -75,6 +75,22 @@ EXPLANATIONS = (
     ("science", "grpo", "GRPO on one agent's rewards, no pairs"),
     ("science", "sft_all", "SFT on twice the experts, no exploration"),
 )
+#: The methods of the tables by iteration.
+ITERATIONS = {
+    "science": (*recomputed.BOTH, "eto_eq9", "second_target", "coevolve"),
+    "science_why": ("eto", "eto_matched", "eto_eq9", "coevolve"),
+    "science_parts": ("nll_mean", "without_failure_failure", "frozen_failure_agent", "coevolve"),
+    "science_variants": (*VARIANTS, "coevolve"),
+    "science_when": ("ff_only_frozen", "ff_only", "coevolve"),
+    "science_when_matched": ("eto_eq9_matched", "coevolve"),
+    "science_bounds": ("eto_eq9_matched", "frozen_failure_agent", "coevolve"),
+    "science_methods": (*recomputed.BOTH, "coevolve"),
+    "real": ("eto", "coevolve"),
+    "real_seeds": ("eto", "coevolve"),
+    "real_sql": ("eto", "eto_eq9", "lambda_0", "coevolve"),
+}
+#: The results whose declared outcomes name the log-probs of pairs.
+DRIFTING = ("science_when", "science_bounds")
 
 
 def blocks() -> dict[str, str]:
@@ -82,40 +98,19 @@ def blocks() -> dict[str, str]:
     compared = ("science", "science_methods", "real", "real_seeds", "real_tuned", "micro", "methods", "bfcl")
     parts_of_science = ("science_parts", "science_variants", "science_when", "science_when_matched", "science_bounds")
     folders = (*compared, "micro_hpl", *parts_of_science, "real_sql", "agent_data")
-    rows = (*recomputed.BOTH, "eto_eq9", "second_target", "coevolve")
-    bounds = ("eto_eq9_matched", "frozen_failure_agent", "coevolve")
-    parts = ("nll_mean", "without_failure_failure", "frozen_failure_agent", "coevolve")
-    return {folder: _table(_differences(folder)) for folder in folders} | {
+    mechanism = ("science", "science_methods", *parts_of_science)
+    made = {folder: _table(_differences(folder)) for folder in folders}
+    made |= {f"{folder}_iterations": _table(_iterations(folder, methods)) for folder, methods in ITERATIONS.items()}
+    made |= {f"{folder}_mechanism": _table(_mechanism(folder)) for folder in mechanism}
+    made |= {f"{folder}_pairs": _table(_pairs(folder)) for folder in ("science", *DRIFTING)}
+    made |= {f"{folder}_drift": _table(_drift(folder)) for folder in DRIFTING}
+    made |= {folder: _table(_rates(folder)) for folder in ("science_tuning", "science_methods_tuning")}
+    return made | {
         "overview": front_page.overview(compared),
         "explanations": _table(_explanations()),
-        "science_iterations": _table(_iterations("science", rows)),
         "science_by_iteration": _table(recomputed.by_iteration("science")),
         "science_why": _table(_differences("science_why", with_one_of=("eto_matched",))),
-        "science_why_iterations": _table(_iterations("science_why", ("eto", "eto_matched", "eto_eq9", "coevolve"))),
-        "science_parts_iterations": _table(_iterations("science_parts", parts)),
-        "science_parts_mechanism": _table(_mechanism("science_parts")),
-        "science_variants_iterations": _table(_iterations("science_variants", (*VARIANTS, "coevolve"))),
-        "science_variants_mechanism": _table(_mechanism("science_variants")),
-        "science_when_iterations": _table(_iterations("science_when", ("ff_only_frozen", "ff_only", "coevolve"))),
-        "science_when_matched_iterations": _table(_iterations("science_when_matched", ("eto_eq9_matched", "coevolve"))),
-        "science_when_matched_mechanism": _table(_mechanism("science_when_matched")),
-        "science_when_drift": _table(_drift("science_when")),
-        "science_when_pairs": _table(_pairs("science_when")),
-        "science_when_mechanism": _table(_mechanism("science_when")),
-        "science_bounds_iterations": _table(_iterations("science_bounds", bounds)),
-        "science_bounds_drift": _table(_drift("science_bounds")),
-        "science_bounds_pairs": _table(_pairs("science_bounds")),
-        "science_bounds_mechanism": _table(_mechanism("science_bounds")),
-        "science_tuning": _table(_rates("science_tuning")),
-        "science_methods_iterations": _table(_iterations("science_methods", (*recomputed.BOTH, "coevolve"))),
-        "science_methods_mechanism": _table(_mechanism("science_methods")),
-        "science_methods_tuning": _table(_rates("science_methods_tuning")),
         "science_by_type": _table(recomputed.by_type("science")),
-        "science_mechanism": _table(_mechanism("science")),
-        "science_pairs": _table(_pairs("science")),
-        "real_iterations": _table(_iterations("real", ("eto", "coevolve"))),
-        "real_seeds_iterations": _table(_iterations("real_seeds", ("eto", "coevolve"))),
-        "real_sql_iterations": _table(_iterations("real_sql", ("eto", "eto_eq9", "lambda_0", "coevolve"))),
         "lambda": _table(_cells("lambda")),
         "real_tuning": _table(_trials("real_tuning")),
         "made": _table(_made()),

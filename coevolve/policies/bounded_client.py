@@ -32,7 +32,10 @@ class BoundedClient(DefaultHttpxClient):
         try:
             return response.result(self._seconds)
         except TimeoutError:
-            raise httpx2.ReadTimeout(f"no whole response in {self._seconds:g} s", request=request) from None
+            raise self._late(request) from None
+
+    def _late(self, request: httpx2.Request) -> httpx2.ReadTimeout:
+        return httpx2.ReadTimeout(f"no whole response in {self._seconds:g} s", request=request)
 
     def _answer(self, response: Future[httpx2.Response], request: httpx2.Request, options: dict[str, Any]) -> None:
         try:
@@ -50,7 +53,9 @@ class BoundedClient(DefaultHttpxClient):
         with closing(response):
             for chunk in response.iter_bytes():
                 content += chunk
-                if len(content) > MAX_BYTES or time.monotonic() > deadline:
+                if time.monotonic() > deadline:  # on a busy machine before the caller has seen its own
+                    raise self._late(request)
+                if len(content) > MAX_BYTES:
                     break
         headers = [(name, value) for name, value in response.headers.multi_items() if name not in _OF_ENCODING]
         return httpx2.Response(response.status_code, headers=headers, content=content, request=response.request)
