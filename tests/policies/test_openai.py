@@ -252,13 +252,18 @@ SLOW = b"HTTP/1.1 200 OK\r\nX-Slow: " + b"x" * 400 + b"\r\nContent-Length: 2\r\n
 @pytest.mark.parametrize("fault", [trickling(b" " * 400, head=HEAD), trickling(SLOW)], ids=["body", "header"])
 def test_a_response_has_one_time_out_as_a_whole(server, journal, fault):
     """The last byte would come after 20 s, and no two are 1 s apart."""
-    server.faults.extend([fault] * 2)
+    reading = []
+
+    def watched(chat):
+        reading.extend(thread for thread in threading.enumerate() if thread.name.endswith("(_answer)"))
+        return fault(chat)
+
+    server.faults.extend([watched] * 2)
     with pytest.raises(UserError, match="no response after 1 retries"):
         ask(journal, timeout_seconds=1.0, retries=1)
+    assert reading and all(thread.daemon for thread in reading), "they do not keep the process from its end"
     server.faults.append(fault)
     assert ask(journal, timeout_seconds=1.0).text == "Action: go right"
-    left_behind = [thread for thread in threading.enumerate() if thread.name.endswith("(_answer)")]
-    assert left_behind and all(thread.daemon for thread in left_behind), "they do not keep the process from its end"
 
 
 def test_what_came_until_the_time_out_is_no_response(server):
