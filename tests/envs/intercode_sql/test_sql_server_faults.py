@@ -41,6 +41,14 @@ def end_and_wait(server, end):
     process.wait()
 
 
+def remove_folder(server):
+    """Remove the folder of `server`, which is suspended meanwhile: it must make no file in what is being removed."""
+    process = psutil.Process(server.pid)
+    process.suspend()
+    shutil.rmtree(folder(server))
+    process.resume()
+
+
 @pytest.mark.parametrize(
     "breaks",
     [
@@ -48,7 +56,7 @@ def end_and_wait(server, end):
         lambda server: end_and_wait(server, supervisor(server).kill),
         lambda server: os.kill(server.pid, signal.SIGKILL),
         lambda server: (folder(server) / "mysqld.sock").unlink(),
-        lambda server: shutil.rmtree(folder(server)),
+        remove_folder,
     ],
     ids=["shut down", "supervisor killed", "killed", "socket removed", "directory removed"],
 )
