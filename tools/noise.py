@@ -8,7 +8,7 @@ from typing import Any
 from tools import front_page
 
 #: Results with eight seeds, of two environments.
-FOLDERS = ("science", "science_methods")
+FOLDERS = ("science", "science_methods", "science_when", "science_when_matched", "science_bounds")
 FILE = front_page.ROOT / "configs/noise.yaml"
 
 
@@ -21,8 +21,8 @@ def text() -> str:
         cells += [each["estimate"] for each in last.values()]
         compared += [each["estimate"] for each in front_page.read(folder, "differences.json")]
     return (
-        f"# Standard deviations x sqrt(tasks) in points, for `coevolve power`: medians of the final results of "
-        f"{' and '.join(FOLDERS)}\n# (eight seeds each). Written by `python -m tools.noise`.\n"
+        f"# Standard deviations x sqrt(tasks) in points, for `coevolve power`: medians of the final results with eight "
+        f"seeds:\n# {', '.join(FOLDERS)}. Written by `python -m tools.noise`.\n"
         f"run: {_deviation(cells, 'of_seeds')} # one run's mean\n"
         f"trainings: {_deviation(compared, 'of_seeds')} # one run's difference, with what is left of task and seed\n"
         f"tasks: {_deviation(compared, 'of_tasks')} # the choice of tasks in a difference\n"
