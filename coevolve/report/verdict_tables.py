@@ -1,5 +1,6 @@
 """Verdicts as tables for readers: claims in words, each value and each sentence once."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from coevolve.report.number_text import readable, with_interval
 from coevolve.report.verdicts import HALF_WIDTH, POWER, InMiniature, Verdict, order_outcome
 
 _HEADS = ("claim", "the paper", "here", "measured", "p", "tasks x seeds", "seeds needed", "remark")
+_SENTENCES = re.compile(r"(?<=\.) (?=[A-Z0-9])")
+#: What columns of the table have: the number of seeds, the number of tasks and the p-value.
+_NEEDED, _BASIS = re.compile(r"(About )?\d+ seeds would "), re.compile(r"; \d+ tasks, \d+ seeds?(, p [\d.e-]*\d)?")
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def in_words(name: str, claims: Claims, labels: ReportLabels) -> str:
 def _table(
     shown: Sequence[tuple[Verdict, Verdict | InMiniature]], claims: Claims, labels: ReportLabels, needed: str
 ) -> VerdictTable:
-    remarks = [of.remarks for _, of in shown]
+    remarks = [_remarks(of) for _, of in shown]
     counts = Counter(sentence for of_row in remarks for sentence in of_row)
     common = [sentence for sentence, count in counts.items() if count > 1][: len(ascii_lowercase)]
     notes = list(zip(ascii_lowercase, common, strict=False))
@@ -98,3 +102,13 @@ def _row(verdict: Verdict, of: Verdict | InMiniature, claim: str, remark: str) -
         "" if of.seeds_needed is None else f"{of.seeds_needed:,}",
         remark,
     )
+
+
+def _remarks(of: Verdict | InMiniature) -> list[str]:
+    """The sentences of a verdict's text without what its columns have."""
+    first, *rest = _SENTENCES.split(of.text)
+    if of.mean is not None and of.low is not None and of.high is not None:
+        numbers = with_interval(of.mean, of.low, of.high)
+        unit = of.unit if isinstance(of, InMiniature) else ""
+        first = _BASIS.sub("", first.removeprefix(numbers).strip(", ").removeprefix(unit)).strip(" ;")
+    return [text for text in (first[:1].upper() + first[1:], *rest) if text.strip(".") and not _NEEDED.match(text)]

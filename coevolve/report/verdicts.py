@@ -18,7 +18,6 @@ apart: "in the miniature" an order holds, does not hold, is carried by one seed,
 """
 
 import math
-import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -70,7 +69,7 @@ class InMiniature(Record):
     """An order of the paper on a suite with a small model: the difference with its interval, and what would decide it.
 
     `seeds_needed`: seeds with an interval of +-`HALF_WIDTH` in `unit` (points, or failures of one seed), if it is
-    undecided; None if no number would do, since the tasks are too few. `remarks`: what `text` says beside the fields.
+    undecided; None if no number would do, since the tasks are too few.
     """
 
     outcome: Order
@@ -82,7 +81,6 @@ class InMiniature(Record):
     tasks: int
     seeds: int
     seeds_needed: int | None = None
-    remarks: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
 
 
 class Verdict(Record):
@@ -90,8 +88,8 @@ class Verdict(Record):
 
     `p` is that of the claim alone; of the paper's number as one of our runs, if the claim has a rival. `seeds_needed`:
     seeds that would decide the claim; None also if no number would. A claim about several numbers (the largest gain)
-    shows the number with the weakest evidence. `remarks`: what `text` says beside the fields. `miniature`: the order
-    that it states, on a suite with a small model; left out if there is none.
+    shows the number with the weakest evidence. `miniature`: the order that it states, on a suite with a small model;
+    left out if there is none.
     """
 
     claim: str
@@ -110,7 +108,6 @@ class Verdict(Record):
     row: str | None = None
     column: str | None = None
     unverified: bool = False
-    remarks: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     miniature: InMiniature | None = Field(default=None, exclude_if=is_none)
 
 
@@ -137,31 +134,29 @@ def in_miniature(test: ClaimTest, confidence: float) -> InMiniature:
     counted = isinstance(test.claim, FailuresClaim) and test.claim.quantity == "number"
     unit: Literal["points", "failures"] = "failures" if counted else "points"
     outcome, needed, remark = _IN_MINIATURE.get(_outcome(test, confidence), "undecided"), None, ""
-    shown, enough = _weakest(test, confidence), ""
+    shown = _weakest(test, confidence)
     if outcome == "undecided" and _carried(test, confidence):
         outcome, remark = "carried by one seed", CARRIED
     elif outcome == "undecided":
         needed = _largest([spread.seeds_needed(HALF_WIDTH, 1.0 - confidence) for spread in test.spreads])
-        remark = _hindrance(needed, shown.seeds, unit)
-        enough = f"About {needed} seeds would give +-{HALF_WIDTH:g} {unit}, if trainings differ as these do."
-    remarks = tuple(filter(None, [remark, test.claim.caution]))
-    text = " ".join(filter(None, [f"{shown} {unit}; {shown.sizes}.", remark or enough, test.claim.caution]))
-    return InMiniature(outcome=outcome, text=text, **shown._asdict(), unit=unit, seeds_needed=needed, remarks=remarks)
+        remark = _what_decides(needed, shown.seeds, unit)
+    numbers = f"{shown} {unit}; {shown.sizes}."
+    text = " ".join(filter(None, [numbers, remark, test.claim.caution]))
+    return InMiniature(outcome=outcome, text=text, **shown._asdict(), unit=unit, seeds_needed=needed)
 
 
 def _largest(counts: Sequence[int | None]) -> int | None:
     return None if None in counts else max(filter(None, counts))
 
 
-def _hindrance(needed: int | None, seeds: int, unit: str) -> str:
-    """Why more seeds would not narrow an interval to +-`HALF_WIDTH`; empty if they would."""
+def _what_decides(needed: int | None, seeds: int, unit: str) -> str:
     if seeds < stats.MIN_SEEDS:
         return f"Fewer than {stats.MIN_SEEDS} seeds never decide: how trainings differ is not known."
     if needed is None:
         return f"No number of seeds would give +-{HALF_WIDTH:g} {unit}: the tasks are too few."
     if needed <= seeds:
         return f"The interval is within about +-{HALF_WIDTH:g} {unit}: more seeds show a smaller difference only."
-    return ""
+    return f"About {needed} seeds would give +-{HALF_WIDTH:g} {unit}, if trainings differ as these do."
 
 
 def resamples(least: int, claims: Claims) -> int:
@@ -191,7 +186,7 @@ def judge(tests: Sequence[ClaimTest], confidence: float) -> list[Verdict]:
     return [
         _verdict(test, adjusted.get(test.name), len(families[test.claim.unverified]), confidence)
         if test.spreads
-        else Verdict(**_about(test), verdict="not run", text=test.missing, remarks=(test.missing,))
+        else Verdict(**_about(test), verdict="not run", text=test.missing)
         for test in tests
     ]
 
@@ -348,7 +343,7 @@ def _about(test: ClaimTest) -> dict[str, Any]:
 def _verdict(test: ClaimTest, holm: float | None, claims: int, confidence: float) -> Verdict:
     outcome, level = _outcome(test, confidence), 1.0 - confidence
     shown = _weakest(test, confidence)
-    needed, remark, enough = None, "", ""
+    needed, remark = None, ""
     if outcome == "undecided" and _carried(test, confidence):
         remark = CARRIED
     elif outcome == "undecided":
@@ -356,19 +351,15 @@ def _verdict(test: ClaimTest, holm: float | None, claims: int, confidence: float
         needed = needed and max(needed, *(spread.n_seeds + 1 for spread in test.spreads))
         on_limit = any(math.isclose(_room(s.mean, test.claim), 0.0, abs_tol=1e-9) for s in test.spreads)
         remark = _caveat(shown.seeds, needed, on_limit, _rival(test))
-        enough = f"{needed} seeds would decide with a probability of {POWER:g}, were this the truth."
     run = ""
     if _rival(test) is not None and (ends := test.spreads[0].single_run(confidence)):
-        run = f"one run lies in [{ends[0]:.1f}, {ends[1]:.1f}]; "
+        run = f" one run lies in [{ends[0]:.1f}, {ends[1]:.1f}];"
     p = _p(test) if _decidable(test) else 1.0
     corrected = "" if holm is None else f", corrected for {claims} claims {readable(holm)}"
-    claimed = f"{run}claimed {claimed_range(test.claim)}"
-    numbers = f"{shown}, {claimed}; {shown.sizes}, p {readable(p)}{corrected}."
-    text = " ".join(filter(None, [numbers, remark or enough, test.claim.caution]))
-    remarks = tuple(filter(None, [f"{claimed[:1].upper()}{claimed[1:]}{corrected}.", remark, test.claim.caution]))
-    return Verdict(
-        **_about(test), verdict=outcome, text=text, p=p, **shown._asdict(), seeds_needed=needed, remarks=remarks
-    )
+    basis = f"{shown.sizes}, p {readable(p)}{corrected}"
+    numbers = f"{shown},{run} claimed {claimed_range(test.claim)}; {basis}."
+    text = " ".join(filter(None, [numbers, remark, test.claim.caution]))
+    return Verdict(**_about(test), verdict=outcome, text=text, p=p, **shown._asdict(), seeds_needed=needed)
 
 
 def seeds_needed(test: ClaimTest, level: float) -> int | None:
@@ -380,7 +371,7 @@ def seeds_needed(test: ClaimTest, level: float) -> int | None:
 
 
 def _caveat(seeds: int, needed: int | None, on_limit: bool, rival: float | None) -> str:
-    """Why no number of seeds would decide a claim; empty if one would."""
+    """The number of seeds that would decide a claim, in a sentence."""
     if needed is None and rival is not None:
         return f"No number of seeds would decide: {rival:.1f} is too near for a single run of the paper."
     if needed is None and on_limit:
@@ -389,7 +380,7 @@ def _caveat(seeds: int, needed: int | None, on_limit: bool, rival: float | None)
         return "No number of seeds would decide: the instructions are too few."
     if seeds < stats.MIN_SEEDS:
         return f"Fewer than {stats.MIN_SEEDS} seeds never decide: how trainings differ is not known."
-    return ""
+    return f"{needed} seeds would decide with a probability of {POWER:g}, were this the truth."
 
 
 class _Shown(NamedTuple):

@@ -208,16 +208,20 @@ def test_the_first_screen_has_what_was_run_what_came_out_the_table_and_the_diffe
 def test_a_verdict_says_each_thing_once(made):
     """A sentence of several rows is a note, and no remark repeats a column."""
     paper = claims.load(made / "configs/claims.yaml")
-    remarks = ("Claimed above 0.", "Two agents explore in ours.")
+    caution, needed = (
+        "Two agents explore in ours.",
+        "12 seeds would decide with a probability of 0.8, were this the truth.",
+    )
     numbers = {"mean": 1.5, "low": -1.0, "high": 4.0, "p": 0.2, "tasks": 30, "seeds": 3, "seeds_needed": 12}
+    text = f"1.5 [-1.0, 4.0], claimed above 0; 30 tasks, 3 seeds, p 0.2. {needed} {caution}"
     judged = [
-        Verdict(**VERDICT | {"claim": name, "remarks": remarks} | numbers) for name in ("webshop_better", "eto_webshop")
+        Verdict(**VERDICT | {"claim": name, "text": text} | numbers) for name in ("webshop_better", "eto_webshop")
     ]
     shown = verdict_tables.verdict_table(judged, paper, ReportLabels({}, {}))
     assert shown.heads == ("claim", "the paper", "measured", "p", "tasks x seeds", "seeds needed", "remark")
     assert [row[0] for row in shown.rows] == ["Co-evolving above ETO, WebShop", "ETO, WebShop: 63"]
     assert {row[2:] for row in shown.rows} == {("1.5 [-1, 4]", "0.2", "30 x 3", "12", "note a note b")}
-    assert [text for _, text in shown.notes][:2] == [*remarks]
+    assert [text for _, text in shown.notes][:2] == ["Claimed above 0.", caution]
 
 
 @pytest.mark.parametrize("width", [390, 1280])
