@@ -296,7 +296,8 @@ def markdown(measured: Analysis, labels: ReportLabels) -> str:
         ),
         **mechanism.tables(measured),
         "What each method takes from nothing": (
-            "All jobs that its evaluations rest on, shared ones included; hours of jobs that ran side by side add up.",
+            "All jobs that its evaluations rest on: shared ones, and for a row that takes as many steps as another "
+            "method that one's too, as its pairs are counted. Hours of jobs that ran side by side add up.",
             measured.compute,
             ("method",),
         ),
