@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ from tokenizers import Tokenizer
 
 from coevolve.errors import UserError
 from coevolve.records.episodes import Message, Turn
+
+_log = logging.getLogger(__name__)
 
 Ids = tuple[int, ...]
 #: Contents that tokenizers divide in different ways, of a system message and of three turns.
@@ -100,6 +103,10 @@ class Renderer:
             self._require_ids_of_the_template(contents[1:])
             if self._wrappers.system:
                 self._require_ids_of_the_template(contents)
+        if _drops_thoughts(tokenizer):
+            _log.warning(
+                "%s: its chat template drops the thoughts of past turns; sampled ones are kept.", _name(tokenizer)
+            )
 
     def prompt_ids(self, prompt: Sequence[Message]) -> Ids:
         """The ids of `prompt`, with the generation prompt of the first action."""
@@ -204,7 +211,7 @@ def read_template(tokenizer: Any) -> Wrappers:
         raise _refused(tokenizer, "the tokenizer has no chat template; add a chat_template.jinja to its folder")
     try:
         head, *turns = _split_template(tokenizer, system=False)
-    except jinja2.TemplateError as error:
+    except (jinja2.TemplateError, TypeError) as error:
         raise _refused(tokenizer, f"its chat template rejects a plain conversation ({error})") from None
     before, after, later_before, later_after, generation_prompt = turns
     if (before, after) != (later_before, later_after) or not before.startswith(generation_prompt):
@@ -218,11 +225,18 @@ def read_template(tokenizer: Any) -> Wrappers:
     return Wrappers(head, _system_wrappers(tokenizer, turns), generation_prompt, lead, end, end_token, next_turn)
 
 
+def _drops_thoughts(tokenizer: Any) -> bool:
+    """Whether the chat template leaves the thought out of a past turn; sampled ids keep it (`Renderer`)."""
+    talk = [("user", "a"), ("assistant", "<think>\nmark\n</think>\n\nb"), ("user", "c")]
+    messages = [{"role": role, "content": content} for role, content in talk]
+    return "mark" not in tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+
+
 def _system_wrappers(tokenizer: Any, turns: list[str]) -> tuple[str, str] | None:
     """The text before and after a system message; None if the template rejects, drops or moves it."""
     try:
         before, after, *rest = _split_template(tokenizer, system=True)
-    except (jinja2.TemplateError, UserError):
+    except (jinja2.TemplateError, TypeError, UserError):
         return None
     return (before, after) if rest == turns else None
 
@@ -316,7 +330,11 @@ def _check_roles(messages: Sequence[Message], first: str) -> None:
 
 
 def _refused(tokenizer: Any, problem: str) -> UserError:
-    return UserError(f"{tokenizer.name_or_path or type(tokenizer).__name__}: {problem}.")
+    return UserError(f"{_name(tokenizer)}: {problem}.")
+
+
+def _name(tokenizer: Any) -> str:
+    return str(tokenizer.name_or_path or type(tokenizer).__name__)
 
 
 def _join(pieces: Iterable[Ids]) -> Ids:

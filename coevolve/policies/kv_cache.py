@@ -339,6 +339,13 @@ def _check_model(config: Any, context: int) -> None:
         raise UserError(
             f"{config.name_or_path}: model type `{config.model_type}` is not supported; use one of {known}."
         )
+    rope = getattr(config, "rope_parameters", None) or {}
+    # transformers scales all positions of a pass by the longest conversation in it.
+    if rope.get("rope_type") == "longrope" and context > rope["original_max_position_embeddings"]:
+        limit = rope["original_max_position_embeddings"]
+        raise UserError(
+            f"{config.name_or_path}: with `longrope`, `context` is at most {limit}, not {context}; lower it."
+        )
     if context > config.max_position_embeddings:
         limit = config.max_position_embeddings
         raise UserError(f"{config.name_or_path}: `context` {context} exceeds the model's {limit} positions; lower it.")

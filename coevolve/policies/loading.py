@@ -82,6 +82,10 @@ def load_tokenizer(path: Path) -> Any:
         raise UserError(
             f"{path}: no tokenizer can be loaded ({brief(error)}); copy tokenizer.json beside the weights."
         ) from error
+    if not tokenizer.is_fast:
+        raise UserError(f"{path}: its tokenizer has no `tokenizer.json`, and none can be made; use another model.")
+    if isinstance(tokenizer.chat_template, dict):  # several, by name
+        tokenizer.chat_template = tokenizer.chat_template.get("default")
     rows, tokens = read_config(path).get_text_config().vocab_size, len(tokenizer)
     if tokens > rows:
         raise UserError(

@@ -7,6 +7,7 @@ never written. OpenAI's client retries connection errors, time-outs, 408, 409, 4
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -50,26 +51,51 @@ _FILTERED = re.compile(
 )
 #: `finish_reason` of an answer that a filter ended; Gemini has its own words.
 _FILTERED_ANSWER = re.compile("content_filter|guardrail|safety|recitation|blocklist|prohibited_content|spii")
+#: `finish_reason` of an answer that reached the limit of tokens: OpenAI's, Mistral's, Gemini's.
+_CUT_ANSWER = ("length", "model_length", "max_tokens")
+#: `finish_reason` of an answer during which the server failed: OpenRouter's and Mistral's, vLLM's and SGLang's.
+_FAILED_ANSWER = ("error", "abort")
 #: Characters from which on a key is hidden inside of words too.
 SECRET_LENGTH = 8
 
+_log = logging.getLogger(__name__)
 
-def read_response(response: ChatCompletion, key: str) -> tuple[Completion, Usage]:
-    """The action and the usage in a response; ValueError, TypeError or AttributeError if it is malformed."""
+
+class FailedAnswerError(ValueError):
+    """A response of status 200 in which the server says that it failed."""
+
+
+def read_response(response: ChatCompletion, key: str, limit: int) -> tuple[Completion, Usage]:
+    """The action and the usage in a response to a request for at most `limit` tokens.
+
+    Raises `FailedAnswerError` if the server says that it failed; ValueError, TypeError, AttributeError or LookupError
+    for a malformed one.
+    """
+    if not response.choices and (error := getattr(response, "error", None)):
+        message = str(error["message"])
+        if stop := _refusal(message.lower()):
+            return Completion("", stop=stop), Usage(key=key, prompt_tokens=0, completion_tokens=0)
+        raise FailedAnswerError(message)
     choice, *_ = response.choices
-    counts = (response.usage.prompt_tokens, response.usage.completion_tokens) if response.usage else (0, 0)
-    if _FILTERED_ANSWER.match(str(choice.finish_reason).lower()):
+    usage = response.usage
+    prompted, written = (usage.prompt_tokens or 0, usage.completion_tokens or 0) if usage else (0, 0)
+    reason = str(choice.finish_reason).lower()
+    if reason in _FAILED_ANSWER:
+        raise FailedAnswerError(f"finish_reason `{reason}`")
+    if _FILTERED_ANSWER.match(reason):
         completion = Completion("", stop=StopReason.CONTENT_FILTER)
     else:
-        completion = Completion(_text(choice.message.content), truncated=choice.finish_reason == "length")
+        cut = reason in _CUT_ANSWER or (choice.finish_reason is None and written >= limit)
+        completion = Completion(_text(choice.message.content), truncated=cut)
     served = " ".join(_text(str(name)) for name in (response.model, response.system_fingerprint) if name)
-    return completion, Usage(key=key, served=served, prompt_tokens=counts[0], completion_tokens=counts[1])
+    return completion, Usage(key=key, served=served, prompt_tokens=prompted, completion_tokens=written)
 
 
 def _text(content: Any) -> str:
-    """The text of a message without the API key; its content is a list of parts at some servers."""
-    text = "".join(part["text"] for part in content) if isinstance(content, list) else content
-    action = without_surrogates("" if text is None else text).strip()
+    """The text of a message without the API key; some servers send it in parts, thoughts among them."""
+    if isinstance(content, list):
+        content = "".join(part["text"] for part in content if part.get("type", "text") == "text")
+    action = without_surrogates("" if content is None else content).strip()
     # A short key is no secret, and may be a word of the answer.
     return _without_key(action) if len(_api_key()) >= SECRET_LENGTH else action
 
@@ -100,6 +126,8 @@ class OpenAIPolicy(ContinuousPolicy):
         self._threads = ThreadPoolExecutor(max_workers=endpoint.concurrency)
         self._requests: dict[str, Future[Completion]] = {}
         self._journal, self._journal_lock = journal, threading.Lock()
+        self._counted: dict[str, tuple[int, int]] = {}  # turns and prompt tokens of each episode
+        self._warned = False
         self._client = openai.OpenAI(
             api_key=_api_key(),
             base_url=base_url(),
@@ -126,6 +154,7 @@ class OpenAIPolicy(ContinuousPolicy):
 
     def forget(self, key: str) -> None:
         """Cancel a request that has not been sent; the endpoint keeps no conversations."""
+        self._counted.pop(key, None)
         if request := self._requests.pop(key, None):
             request.cancel()
 
@@ -134,26 +163,46 @@ class OpenAIPolicy(ContinuousPolicy):
 
         request = self._request(conversation, sampling)
         try:
-            completion, usage = self._answer(request, conversation.key)
+            completion, usage = self._answer(request, conversation.key, sampling.max_new_tokens)
         except openai.OpenAIError as error:
             if stop := _stop(error):
                 return Completion(text="", stop=stop)
             raise UserError(self._error_message(error)) from None
         with self._journal_lock:
             self._journal.append(usage)
+            self._notice_cut(conversation, usage.prompt_tokens)
         if not completion.stop and usage.prompt_tokens + sampling.max_new_tokens > self._context:
             return Completion(text="", stop=StopReason.CONTEXT)
         return completion
 
-    def _answer(self, request: dict[str, Any], key: str) -> tuple[Completion, Usage]:
+    def _notice_cut(self, conversation: Conversation, tokens: int) -> None:
+        """Warn, once, if a later turn's prompt has no more tokens than an earlier one's: a server may cut prompts."""
+        turns = len(conversation.turns)
+        earlier, most = self._counted.get(conversation.key, (turns, 0))
+        self._counted[conversation.key] = (turns, tokens)
+        if turns > earlier and 0 < tokens <= most and not self._warned:
+            self._warned = True
+            _log.warning(
+                "%s: it counts %d prompt tokens in turn %d of an episode and %d in turn %d; if it cuts long"
+                " conversations, raise its context or lower the model's `context`.",
+                *(endpoint_host(), most, earlier + 1, tokens, turns + 1),
+            )
+
+    def _answer(self, request: dict[str, Any], key: str, limit: int) -> tuple[Completion, Usage]:
         """The answer to a request, which is repeated after a malformed one; raises `UserError` after the last."""
-        attempts = self._endpoint.retries + 1
+        attempts, failure = self._endpoint.retries + 1, ""
         for attempt in range(attempts):
             try:
-                return read_response(self._client.chat.completions.create(**request), key)
-            except (ValueError, TypeError, AttributeError, RecursionError):  # no JSON, or JSON of another shape
-                if attempt + 1 < attempts:
-                    time.sleep(min(2.0**attempt / 2, LONGEST_PAUSE_SECONDS))
+                return read_response(self._client.chat.completions.create(**request), key, limit)
+            except FailedAnswerError as error:
+                failure = brief(_without_key(str(error)))
+            except (ValueError, TypeError, AttributeError, LookupError, RecursionError):  # no JSON, or of another shape
+                failure = ""
+            if attempt + 1 < attempts:
+                time.sleep(min(2.0**attempt / 2, LONGEST_PAUSE_SECONDS))
+        if failure:
+            problem = f"the server failed while it answered ({failure})"
+            raise UserError(f"{endpoint_host()}: {problem}, {attempts} times; run again: finished episodes are kept.")
         raise UserError(
             f"{endpoint_host()}: the response is not a chat completion, {attempts} times;"
             " OPENAI_BASE_URL usually ends with /v1."
@@ -202,12 +251,17 @@ def _stop(error: openai.OpenAIError) -> StopReason | None:
     import openai
 
     message = f"{getattr(error, 'code', None)} {error}".lower()
-    refusals = openai.BadRequestError | openai.UnprocessableEntityError
-    if isinstance(error, refusals) and _TOO_LONG.search(message):
+    if isinstance(error, openai.BadRequestError | openai.UnprocessableEntityError):
+        return _refusal(message)
+    forbidden = isinstance(error, openai.PermissionDeniedError) and _FILTERED.search(message)
+    return StopReason.CONTENT_FILTER if forbidden else None
+
+
+def _refusal(message: str) -> StopReason | None:
+    """Why a server refuses a conversation, by its words in lower case; None: for another reason."""
+    if _TOO_LONG.search(message):
         return StopReason.CONTEXT
-    if isinstance(error, refusals | openai.PermissionDeniedError) and _FILTERED.search(message):
-        return StopReason.CONTENT_FILTER
-    return None
+    return StopReason.CONTENT_FILTER if _FILTERED.search(message) else None
 
 
 def _api_key() -> str:

@@ -4,6 +4,7 @@ R sequences fill B rows of T positions. A position predicts the next token of it
 has n - 1 predictions; W is the largest number of predictions of a sequence.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -15,6 +16,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
 from coevolve.chat.chat_template import TokenizedTrajectory
+from coevolve.train import varlen_attention
 from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair
 
 #: Label of a position that predicts no action token; the convention of torch and transformers.
@@ -104,10 +106,11 @@ def token_logps(model: torch.nn.Module, batch: Mapping[str, Any], *, tiled: bool
     if "position_ids" in batch:
         inputs["position_ids"] = batch["position_ids"]
     labels = batch["shift_labels"]
-    if tiled:
-        logps: Tensor = model(**inputs, shift_labels=labels, fused_lm_head=True).log_probs
-    else:
-        logps = _plain_head(model, inputs, labels)
+    with varlen_attention.packed_row() if "segments" in batch else contextlib.nullcontext():
+        if tiled:
+            logps: Tensor = model(**inputs, shift_labels=labels, fused_lm_head=True).log_probs
+        else:
+            logps = _plain_head(model, inputs, labels)
     return logps.flatten()[batch["prediction_index"]].masked_fill(~batch["action_mask"], 0.0)
 
 

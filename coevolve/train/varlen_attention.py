@@ -6,7 +6,10 @@ GPU this is one call of PyTorch's FlashAttention kernel for sequences of differe
 segment. The results are those of padded rows, up to rounding.
 """
 
+import contextlib
 import itertools
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -19,10 +22,15 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from coevolve.errors import UserError
 
 _NAME = "segments"
+#: Of each call in a pass over a packed row, the class of a module that was not given its segments; "" for the others.
+_calls: ContextVar[list[str] | None] = ContextVar("_calls", default=None)
 
 
 def enable(model: Any) -> Any:
-    """The model with this attention for packed rows; `UserError` with attention dropout or without full attention."""
+    """The model with this attention for packed rows.
+
+    Raises `UserError` with attention dropout, without full attention, and for a model that takes no other attention.
+    """
     if getattr(model.config, "attention_dropout", 0.0):
         raise UserError(f"{model.name_or_path}: `attention_dropout` is not 0; set it to 0 in config.json.")
     layer_types = getattr(model.config, "layer_types", None)
@@ -31,7 +39,26 @@ def enable(model: Any) -> Any:
         raise UserError(f"{model.name_or_path}: not all layers have full attention; set `layout: padded`.")
     AttentionInterface.register(_NAME, attend)
     model.set_attn_implementation(_NAME)
+    if model.config._attn_implementation != _NAME:  # transformers only warns
+        raise UserError(f"{model.name_or_path}: its attention cannot be replaced; set `layout: padded`.")
     return model
+
+
+@contextlib.contextmanager
+def packed_row() -> Iterator[None]:
+    """A pass over a packed row; `UserError` if a layer was not given its segments, and so attended across sequences.
+
+    The decoder layers of some models in transformers, StableLM's and Nemotron's, pass no further arguments on.
+    """
+    calls: list[str] = []
+    outer = _calls.set(calls)
+    try:
+        yield
+    finally:
+        _calls.reset(outer)
+    if not calls or any(calls):
+        name = next(filter(None, calls), "The model's attention")
+        raise UserError(f"{name} is not given the segments of packed rows; set `layout: padded`.")
 
 
 def attend(
@@ -55,6 +82,8 @@ def attend(
     (None: all keys) from `cu_seq_lens_k[n]` to `cu_seq_lens_k[n + 1]`; its last query and its last key belong to the
     same token. Without segments the rows are whole sequences.
     """
+    if (calls := _calls.get()) is not None:
+        calls.append("" if cu_seq_lens_q is not None else type(module).__name__)
     if cu_seq_lens_q is None or cu_seq_lens_k is None:
         rows: Tensor = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)[0]
         return rows, None

@@ -157,6 +157,7 @@ def with_template(template, name="tiny"):
     [
         (None, "no chat template"),
         ("{{ raise_exception('only tools') }}", "only tools"),
+        ("{{ messages[0]['content'] + 1 }}", "rejects a plain conversation"),
         ("{{ messages[-1]['content'] }}<|end|>", "drops, repeats or reorders"),
         ("{% for m in messages %}{{ loop.index ~ m['content'] }}<|end|>{% endfor %}", "differently"),
         (
@@ -172,6 +173,14 @@ def test_a_template_that_cannot_be_handled_is_named(template, problem):
     with pytest.raises(UserError, match=problem) as error:
         Renderer(with_template(template))
     assert str(error.value).startswith("tiny: ")
+
+
+def test_a_template_that_drops_thoughts_of_past_turns_is_used_with_a_warning(caplog):
+    for name in NAMES:
+        Renderer(tokenizer(name))
+    assert [record.getMessage() for record in caplog.records] == [
+        "qwen3: its chat template drops the thoughts of past turns; sampled ones are kept."
+    ]
 
 
 def test_a_dated_template_with_its_date_set_writes_that_date():

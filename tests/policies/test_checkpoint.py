@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from templates.models import llama, qwen3, tokenizer
-from transformers import Gemma3Config
+from transformers import ByT5Tokenizer, Gemma3Config
 
 from coevolve.errors import UserError
 from coevolve.policies import checkpoint, loading
@@ -136,6 +136,25 @@ def test_a_tokenizer_that_is_missing_or_larger_than_the_model_is_named(saved):
     for file in saved.glob("tokenizer*"):
         file.unlink()
     with pytest.raises(UserError, match="no tokenizer can be loaded"):
+        loading.load_tokenizer(saved)
+
+
+def test_of_several_chat_templates_the_default_is_used(saved):
+    file = saved / "tokenizer_config.json"
+    plain = json.loads(file.read_text())
+    (saved / "chat_template.jinja").unlink(missing_ok=True)
+    named = [{"name": name, "template": f"of {name}"} for name in ("default", "tool_use")]
+    file.write_text(json.dumps(plain | {"chat_template": named}))
+    assert loading.load_tokenizer(saved).chat_template == "of default"
+    file.write_text(json.dumps(plain | {"chat_template": named[1:]}))
+    assert loading.load_tokenizer(saved).chat_template is None
+
+
+def test_a_tokenizer_without_a_fast_form_is_refused(saved):
+    for file in saved.glob("tokenizer*"):
+        file.unlink()
+    ByT5Tokenizer().save_pretrained(saved)
+    with pytest.raises(UserError, match="its tokenizer has no `tokenizer"):
         loading.load_tokenizer(saved)
 
 

@@ -217,6 +217,11 @@ def test_models_that_are_not_supported_are_refused():
     model = llama()
     with pytest.raises(UserError, match="exceeds the model's 512 positions"):
         CachedDecoder(model, slots=1, context=513)
+    scaling = {"rope_type": "longrope", "original_max_position_embeddings": 128, "factor": 4.0}
+    long = llama(rope_parameters=scaling | dict.fromkeys(("short_factor", "long_factor"), [1.0] * 8))
+    with pytest.raises(UserError, match="with `longrope`, `context` is at most 128, not 129"):
+        CachedDecoder(long, slots=1, context=129)
+    assert CachedDecoder(long, slots=1, context=128).decode({0: (0, 5)}).shape == (1, 400)
     model.config.model_type = "mamba"
     with pytest.raises(UserError, match="`mamba` is not supported"):
         CachedDecoder(model, slots=1, context=10)

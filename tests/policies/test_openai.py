@@ -211,7 +211,7 @@ def saying(content):
         *(answering(choices=choices) for choices in (None, 7, {}, [], ["text"], [None])),
         *(choice(message=message) for message in (None, "text")),
         *(saying(content) for content in (7, ["Action: wait"])),
-        *(answering(usage=usage) for usage in ("many", {})),
+        answering(usage="many"),
         *(answering(usage={"prompt_tokens": tokens, "completion_tokens": 2}) for tokens in ("3", -3, 10**400)),
         *(sending(content) for content in ([], "null", "", "{torn", "[" * 100_000, "\xff{")),
         lambda chat: chat.send(200, "<html>hello</html>", kind="text/html") or True,
@@ -311,7 +311,14 @@ def test_a_body_is_read_up_to_a_bound(server, journal):
     [
         (answering(), Completion("Action: wait")),
         (choice(finish_reason="length"), Completion("Action: wait", truncated=True)),
+        (choice(finish_reason="model_length"), Completion("Action: wait", truncated=True)),
+        (choice(finish_reason="MAX_TOKENS"), Completion("Action: wait", truncated=True)),
+        (choice(finish_reason=None), Completion("Action: wait")),
         (choice(message={"role": "assistant"}, finish_reason=7), Completion("")),
+        (
+            saying([{"type": "thinking", "thinking": [{"text": "hm"}]}, {"type": "text", "text": "Action: wait"}]),
+            Completion("Action: wait"),
+        ),
         (saying([{"type": "text", "text": "Action: "}, {"type": "text", "text": "wait"}]), Completion("Action: wait")),
         (saying(f" Action: say {KEY}!\n"), Completion("Action: say ***!")),
     ],
@@ -325,6 +332,60 @@ def test_an_answers_text_is_read_without_the_key_and_its_usage_recorded(server, 
         Usage(key="door0#0", served=MODEL, prompt_tokens=tokens, completion_tokens=said)
         for tokens, said in ((3, 2), (0, 0))
     ]
+
+
+def test_an_answer_without_a_reason_is_cut_if_it_has_as_many_tokens_as_asked_for(server, journal):
+    usage = {"prompt_tokens": 3, "completion_tokens": SAMPLING.max_new_tokens}
+    server.faults.append(answering(usage=usage, choices=[{**GOOD["choices"][0], "finish_reason": None}]))
+    assert ask(journal).truncated
+    server.faults.append(answering(usage=usage))
+    assert not ask(journal).truncated
+    for nothing in ({}, {"prompt_tokens": None, "completion_tokens": None}):
+        server.faults.append(answering(usage=nothing))
+        assert ask(journal).text == "Action: wait"
+        assert (journal.records[-1].prompt_tokens, journal.records[-1].completion_tokens) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (choice(finish_reason="error"), "finish_reason `error`"),
+        (choice(finish_reason="abort", message={"role": "assistant", "content": ""}), "finish_reason `abort`"),
+        (answering(choices=None, error={"message": f"Provider of {KEY} is down", "code": 502}), "is down"),
+    ],
+)
+def test_an_answer_during_which_the_server_failed_is_asked_for_again(server, journal, monkeypatch, fault, words):
+    """It would count as the agent's own mistake."""
+    monkeypatch.setattr(openai, "LONGEST_PAUSE_SECONDS", 0.01)
+    server.faults.append(fault)
+    assert ask(journal).text == "Action: go right"
+    server.faults.extend([fault] * 3)
+    with pytest.raises(UserError, match=rf"the server failed while it answered \(.*{words}\), 3 times") as raised:
+        ask(journal)
+    assert KEY not in str(raised.value)
+    assert len(journal.records) == 1
+
+
+def test_a_refusal_with_status_200_ends_the_episode_as_others_do(server, journal):
+    message = "This endpoint's maximum context length is 8192 tokens."
+    server.faults.append(answering(choices=None, error={"message": message, "code": 400}))
+    assert ask(journal).stop == StopReason.CONTEXT
+
+
+def test_a_server_that_may_cut_prompts_is_noticed_once(server, journal, caplog):
+    """Its counts stay at its own window while the conversation grows."""
+    policy, seen = connect(journal), Turn(text="Action: wait", action="wait", observation="You are in room 0.")
+
+    def counted(*counts):
+        for turns, tokens in enumerate(counts):
+            server.faults.append(answering(usage={"prompt_tokens": tokens, "completion_tokens": 2}))
+            policy.complete([conversation(0, *[seen] * turns)], SAMPLING)
+        return [record.getMessage() for record in caplog.records]
+
+    assert counted(30, 40, 50) == counted(20, 0, 0) == []  # again from the start, then without counts
+    (notice,) = counted(30, 40, 40)
+    assert "it counts 40 prompt tokens in turn 2 of an episode and 40 in turn 3;" in notice
+    assert counted(30, 30) == [notice]
 
 
 def test_a_lone_surrogate_from_an_endpoint_is_replaced(server, tmp_path, journal):

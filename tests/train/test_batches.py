@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from coevolve.chat.chat_template import TokenizedTrajectory
 from coevolve.config.names import PairKind
@@ -124,3 +125,28 @@ def test_what_cannot_be_read_end_to_end_is_refused(qwen, llama):
     model.config.attention_dropout = 0.1
     with pytest.raises(UserError, match="attention_dropout"):
         varlen_attention.enable(model)
+
+
+def of_type(kind):
+    """A random model of a type of transformers."""
+    sizes = {"vocab_size": 320, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    config = AutoConfig.for_model(kind, num_attention_heads=4, num_key_value_heads=4, **sizes)
+    return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+
+
+@pytest.mark.parametrize("kind", ["stablelm", "nemotron"])
+@pytest.mark.parametrize("layout", ["flat", "shared"])
+def test_a_model_whose_layers_drop_the_segments_is_refused_in_its_first_pass(kind, layout):
+    """Its attention would see a packed row as one sequence."""
+    model, groups = of_type(kind), [[LONG, SHORT], [SHORT, LONG]]
+    before = token_logps(model, collate(groups, "padded"), tiled=False)
+    with pytest.raises(UserError, match=r"Attention is not given the segments of packed rows; set `layout: padded`"):
+        token_logps(varlen_attention.enable(model), collate(groups, layout), tiled=False)
+    torch.testing.assert_close(token_logps(model, collate(groups, "padded"), tiled=False), before)
+
+
+def test_a_model_whose_attention_cannot_be_replaced_is_refused(llama):
+    with pytest.raises(UserError, match="cannot be replaced; set `layout: padded`"):
+        varlen_attention.enable(of_type("falcon"))
+    with pytest.raises(UserError, match="The model's attention is not given the segments"):
+        token_logps(loading.load_model(llama), collate([[LONG, SHORT]], "flat"), tiled=False)
