@@ -20,6 +20,8 @@ from coevolve.errors import UserError
 if TYPE_CHECKING:
     from coevolve.follow.doctor import RunSetup
 
+#: The suite of `profiles/slurm`, which a run without `--config suite=...` makes.
+DEFAULT_SUITE = "paper"
 #: At most so many things are printed that are left to do.
 LEFT = 5
 INSTALL = Path("envs_setup/install.sh")
@@ -32,7 +34,9 @@ def _option(name: str, text: str) -> Argument:
 
 
 @command(
-    argument("--suite", default="paper", help="the suite whose files are fetched and checked (default: %(default)s)"),
+    argument(
+        "--suite", default=DEFAULT_SUITE, help="the suite whose files are fetched and checked (default: %(default)s)"
+    ),
     _option("machine", "the machine file of the repository that the site extends, else h100"),
     _option("partition", "the partition of jobs with GPUs"),
     _option("cpu-partition", "the partition of jobs without a GPU, if it is another"),
@@ -84,7 +88,8 @@ def set_up(options: argparse.Namespace) -> int:
         left.append("images: none were built here; run `make images`, then `make cluster`: then jobs run in them.")
     if left:
         show("\n".join([f"Left ({min(len(left), LEFT)} of {len(left)}):", *(f"  {line}" for line in left[:LEFT])]))
-    show("Check the nodes and run: `snakemake --profile slurm`")
+    of_suite = "" if options.suite == DEFAULT_SUITE else f" --config suite={options.suite}"
+    show(f"Check the nodes and run: `snakemake --profile slurm{of_suite}`")
     return int(failed)
 
 

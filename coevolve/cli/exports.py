@@ -65,14 +65,14 @@ def export_reference(options: argparse.Namespace) -> int:
 )
 def export_evidence(options: argparse.Namespace) -> int:
     """Write a finished suite's episodes, pairs, records and provenance, without weights, to one archive."""
-    from coevolve.dag.rules.page import exported
     from coevolve.export import suite_evidence
 
     plan = run_plan(options)
     out = options.out or Path(plan.home).with_suffix(".evidence.tar.xz")
     paths = suite_evidence.write(plan, out, options.evaluations)
     show(f"{out}: {len(paths)} files, {out.stat().st_size / 1e6:.1f} MB, to be unpacked with `tar -xJf`.")
-    show(f"Their products: add `--allowed-rules all {' '.join(exported(plan.suite))}` to the suite's command.")
+    rules = " ".join(dict.fromkeys(stage for stage, _ in suite_evidence.made_from_evidence(plan)))
+    show(f"Their products: add `--allowed-rules all {rules}` to the suite's command.")
     return 0
 
 

@@ -58,6 +58,7 @@ def print_plan(options: argparse.Namespace) -> int:
     if options.ablation:
         ablation_of(suite, options.ablation)  # raises for an unknown one
         targets, part = plan.tables(options.ablation), f", ablation {options.ablation},"
+    estimates.require_whole_batches(plan, machine, plan.jobs(targets))
     paces = [list(estimates.jobs(plan, each, targets)) for each in (machine, *costs.paced(machine))]
     source = f"{machine_file(name)}{f', {measured}' if measured else ''}"
     show(f"Suite {suite.suite}{part} on {machine.label}, estimated, not measured, from {source}.\n")

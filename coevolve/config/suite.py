@@ -76,6 +76,10 @@ class Suite(Strict):
         for key, methods in {"methods": self.methods, **lists}.items():
             for method in methods:
                 self._require_recipe(key, method)
+            labels = [self.recipes[method].label for method in methods]
+            if repeated := [method for method, label in zip(methods, labels, strict=True) if labels.count(label) > 1]:
+                problem = f"`{repeated[0]}` and `{repeated[1]}` have the same label; give one another, or leave one out"
+                raise ValueError(f"{key}: {problem}")
         for key in ("method", "headroom", "learnability"):
             self._require_recipe(f"regime.{key}", getattr(self.regime, key))
         if unsupported := [method for method in self.methods if not supports(self, method)]:

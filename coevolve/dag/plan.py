@@ -41,8 +41,11 @@ class Plan(Layout):
     def targets(self) -> list[str]:
         """The files of all products and default ablations, which a full run ends with."""
         products = [path for name, stage in STAGES.items() if stage.product for path in self.files(name, {})]
-        ablations = (name for name, ablation in self.suite.ablations.items() if ablation.default)
-        return [*products, *(path for name in ablations for path in self.tables(name))]
+        return [*products, *(path for name in self.default_ablations() for path in self.tables(name))]
+
+    def default_ablations(self) -> list[str]:
+        """The ablations whose tables a full run makes."""
+        return [name for name, ablation in self.suite.ablations.items() if ablation.default]
 
     def tables(self, ablation: str) -> list[str]:
         """The files of an ablation."""

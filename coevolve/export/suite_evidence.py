@@ -2,12 +2,13 @@
 
 import io
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from coevolve.dag.plan import JobKey, Plan
 from coevolve.dag.rules import STAGES
 from coevolve.dag.rules.page import exported
+from coevolve.dag.rules.products import ABLATION
 from coevolve.dag.stage import files_by_name, files_of
 from coevolve.errors import UserError
 from coevolve.storage import files, provenance
@@ -37,14 +38,35 @@ def write(plan: Plan, out: Path, evaluations: bool = False) -> list[str]:
     return paths
 
 
+def made_from_evidence(plan: Plan) -> list[JobKey]:
+    """The jobs that need nothing but a suite's evidence: its products, and the tables of default ablations."""
+    return [
+        *((name, {}) for name in exported(plan.suite)),
+        *((ABLATION.name, {"ablation": name}) for name in plan.default_ablations()),
+    ]
+
+
+def require_same_settings(plan: Plan, targets: Sequence[str]) -> None:
+    """Raises `UserError` if `targets` depend on unpacked results of other settings than the suite's.
+
+    Those of other code are let pass: no job makes them again, as their weights are elsewhere.
+    """
+    for job in plan.jobs(targets):
+        folder = Path(plan.folder(*job))
+        if (folder / MARKER).exists() and "settings" in plan.changed_since(provenance.read(folder / provenance.NAME)):
+            problem = "this evidence was made with other settings than the suite has now"
+            raise UserError(f"{folder}: {problem}; give the settings of its run, or remove it.")
+
+
 def evidence(plan: Plan, evaluations: bool) -> list[str]:
     """The files of the suite's jobs that its products read, and the provenance of each; like files side by side.
 
     And what `coevolve reverify` reads to make them again: the task lists, and the episodes of evaluations.
     """
-    products = exported(plan.suite)
-    read = {path for stage in products for path in files_of(plan.inputs(stage, {}))}
-    made = {path: job for path in read if (job := plan.maker(path)) and job[0] not in products}
+    products = made_from_evidence(plan)
+    read = {path for job in products for path in files_of(plan.inputs(*job))}
+    of_products = {stage for stage, _ in products}
+    made = {path: job for path in read if (job := plan.maker(path)) and job[0] not in of_products}
     remade = {path: plan.maker(path) for path in _remade_from(plan, made.values(), evaluations)}
     made |= {path: job for path, job in remade.items() if job}
     records = {f"{plan.folder(*job)}/{provenance.NAME}" for job in made.values() if STAGES[job[0]].leaves_provenance}

@@ -1,15 +1,16 @@
 """Costs of a suite's jobs: estimated before they run, and measured once they are done."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from coevolve.config.derived.sizes import STATES, job_resources, parameter_count, training_memory
 from coevolve.config.machine import Machine
+from coevolve.config.sections import Optimiser
 from coevolve.config.suite import Suite
 from coevolve.dag.branch import Branch
-from coevolve.dag.plan import Plan
+from coevolve.dag.plan import JobKey, Plan
 from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import Wildcards
 from coevolve.errors import UserError
@@ -18,11 +19,11 @@ from coevolve.report.number_text import readable
 from coevolve.storage import files, provenance
 from coevolve.train.recompute import RECOMPUTE_ABOVE
 
-#: Sequences in a micro-batch of the trainings of single sequences, and of pairs.
-MICRO_BATCHES: dict[str, Callable[[Suite], int]] = {
-    "sft": lambda suite: suite.sft.micro_batch,
-    "rft_train": lambda suite: suite.sft.micro_batch,
-    "train": lambda suite: 2 * suite.dpo.micro_batch,
+#: The section of the trainings of single sequences, and of pairs.
+OPTIMISERS: dict[str, Callable[[Suite], Optimiser]] = {
+    "sft": lambda suite: suite.sft,
+    "rft_train": lambda suite: suite.sft,
+    "train": lambda suite: suite.dpo,
 }
 
 
@@ -47,15 +48,32 @@ def memory(plan: Plan, machine: Machine, targets: Sequence[str] = ()) -> dict[tu
 
     Computed for micro-batches of sequences, or pairs of them, that fill the context, without a reference model.
     """
-    jobs = {(wildcards["model"], stage) for stage, wildcards in plan.jobs(targets) if stage in MICRO_BATCHES}
+    jobs = {(wildcards["model"], stage) for stage, wildcards in plan.jobs(targets) if stage in OPTIMISERS}
     memory_of = {}
     for name, stage in sorted(jobs) if machine.gpus_per_node else ():
         model, resources = plan.suite.models[name], job_resources(machine, stage)
         launch = Path(machine.launch).stem if machine.launch and resources.processes > 1 else "ddp"
-        parameters, tokens = parameter_count(model), model.context * MICRO_BATCHES[stage](plan.suite)
+        parameters, tokens = (
+            parameter_count(model),
+            model.context * (1 + (stage == "train")) * OPTIMISERS[stage](plan.suite).micro_batch,
+        )
         if model.lora is None and launch in STATES and parameters > RECOMPUTE_ABOVE:
             memory_of[name, stage] = training_memory(parameters, tokens, launch, resources.processes)
     return memory_of
+
+
+def require_whole_batches(plan: Plan, machine: Machine, jobs: Iterable[JobKey]) -> None:
+    """Raises `UserError` if the batch of a training of pairs or single sequences is not divided by its processes."""
+    for stage, wildcards in jobs:
+        if stage in OPTIMISERS:
+            config = OPTIMISERS[stage](plan.restricted(stage, wildcards))
+            micro, processes = min(config.micro_batch, config.batch_size), job_resources(machine, stage).processes
+            if config.batch_size % (micro * processes):
+                problem = (
+                    f"`batch_size` {config.batch_size} of stage {stage} is not a multiple of `micro_batch` {micro}"
+                )
+                fix = f"change one of the two, or `stages.{stage}` of the machine"
+                raise UserError(f"{plan.suite.suite}: {problem} times {processes} processes; {fix}.")
 
 
 def starts(plan: Plan, machine: Machine, targets: Sequence[str] = ()) -> str:

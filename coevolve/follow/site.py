@@ -23,7 +23,8 @@ from coevolve.storage import files
 
 HEADER = """\
 # This cluster, as `make cluster` found it: `snakemake --profile slurm` reads it, git ignores it. To change a key, give
-# its variable, such as `make cluster PARTITION=gpu`; to find everything again, delete this file and run `make cluster`.
+# its variable, such as `make cluster PARTITION=gpu`; keys that you add stay, under `stages` while the nodes do. To find
+# everything again, delete this file and run `make cluster`.
 """
 #: Keys that a user gives, by a variable of `make cluster` in capitals.
 GIVEN = ("partition", "cpu_partition", "account", "qos", "gpu", "extra")
@@ -91,14 +92,27 @@ def describe(known: Slurm, given: Mapping[str, Any], *, containers: bool) -> dic
 def write(settings: Mapping[str, Any]) -> bool:
     """Write the site unless it has these keys already; returns whether it was written.
 
-    Its `preflight` is dropped, and its `costs` unless it extends the same machine and has the same GPUs.
+    Keys that a person added are kept, those of `stages` while the nodes are the same. `preflight` is dropped, and
+    `costs` unless the site extends the same machine and has the same GPUs.
     """
     before = _read()
-    if {key: value for key, value in before.items() if key not in MEASURED} == settings:
+    own = {key: value for key, value in before.items() if key not in (*settings, *MEASURED)}
+    wanted = {**settings, **own}
+    if all(before.get(key) == settings[key] for key in ("extends", "partition", "gpu", "gpus_per_node")):
+        wanted["stages"] = _merged(before.get("stages", {}), settings["stages"])
+    if {key: value for key, value in before.items() if key not in MEASURED} == wanted:
         return False
     same = all(before.get(key) == settings[key] for key in ("extends", "gpu"))
-    _write({**settings, **({"costs": before["costs"]} if same and "costs" in before else {})})
+    _write({**wanted, **({"costs": before["costs"]} if same and "costs" in before else {})})
     return True
+
+
+def _merged(before: Mapping[str, Any], reduced: Mapping[str, Any]) -> dict[str, Any]:
+    """The requests of stages as they were, none above those that are reduced to a node."""
+    merged = {stage: dict(before.get(stage, {})) for stage in {**before, **reduced}}
+    for stage, limits in reduced.items():
+        merged[stage] |= {key: min(merged[stage].get(key, limit), limit) for key, limit in limits.items()}
+    return merged
 
 
 def add_measured(preflight: Mapping[str, str], costs: Mapping[str, Any]) -> None:

@@ -24,7 +24,8 @@ from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import files_by_name
 from coevolve.envs import registry
 from coevolve.errors import UserError
-from coevolve.follow import preflight_jobs, slurm
+from coevolve.export import suite_evidence
+from coevolve.follow import estimates, preflight_jobs, slurm
 from coevolve.follow.pruning import Pruning, require_weights
 from coevolve.follow.reusable import Reusable
 from coevolve.follow.run_log import RunLog, end_message
@@ -130,6 +131,8 @@ class SnakemakeRun:
             if job_resources(self.machine, stage).nodes > 1:
                 problem = f"`stages.{stage}.nodes` is more than 1, and images contain no srun to start its processes"
                 raise UserError(f"{self._machine_file}: {problem}; set it to 1, or run `make cluster CONTAINERS=none`.")
+        suite_evidence.require_same_settings(self.plan, [str(path) for job in needed for path in job.output])
+        estimates.require_whole_batches(self.plan, self.machine, [(j.rule.name, j.wildcards_dict) for j in needed])
         if not self._contained:
             played = {job.wildcards_dict.get("env") for job in dag.needrun_jobs()}
             registry.install(section for env, section in self.plan.suite.envs.items() if env in played)

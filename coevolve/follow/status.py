@@ -139,10 +139,11 @@ class SuiteState:
             is_part = self._is_unpacked(key)
             if problem := self._changed_file(folder, self._made[key], is_part=is_part):
                 return JobStatus(JobState.CHANGED, problem)
-            if self.plan.changed_since(self._made[key]):
-                return JobStatus(JobState.TODO)
-            if is_part:
+            changed = self.plan.changed_since(self._made[key])
+            if is_part and "settings" not in changed:  # perhaps by other code, which nothing here would run
                 return JobStatus(JobState.ELSEWHERE)
+            if changed:
+                return JobStatus(JobState.TODO)
             return JobStatus(JobState.TODO if self._reads_other_files(key) else JobState.DONE)
         declared, paths = STAGES[stage], map(Path, self.plan.files(stage, wildcards))
         if not declared.leaves_provenance and all(path.exists() for path in paths):  # a person put a download there

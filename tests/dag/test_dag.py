@@ -139,12 +139,19 @@ def test_a_suite_that_extends_another_takes_its_results(finished):
 def test_the_products_can_be_made_from_the_evidence_alone(root, finished, tmp_path):
     """In a checkout without results, byte for byte; no weights are needed."""
     archive = tmp_path / "nano.tar.xz"
-    done = snakemake(finished, str(archive), command=EVIDENCE)
+    ablation = "ablations={mine: {label: Mine, source: none, methods: [sft, coevolve], default: true}}"
+    done = snakemake(finished, str(archive), "--set", ablation, command=EVIDENCE)
     assert done.returncode == 0, done.stderr
     rules = re.search(r"`(--allowed-rules .*)` to", done.stdout)[1].split()
     other = nano(root, tmp_path)
     subprocess.run(["tar", "-xJf", archive], cwd=other, check=True)
     assert not list(other.rglob("*.safetensors"))
+    done = snakemake(other, "dpo={max_grad_norm: 0.5}", *rules)
+    assert done.returncode != 0 and "this evidence was made with other settings" in done.stderr + done.stdout
+    assert not (other / "results/nano/paper/table1/table1.md").exists()
+    done = snakemake(other, ablation, *rules)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "Co-evolving" in (other / "results/nano/ablations/mine/table.md").read_text()
     done = snakemake(other, *rules)
     assert done.returncode == 0, done.stderr[-4000:]
     require_equal_products(other, finished, at_least=len(rules))

@@ -16,6 +16,7 @@ from coevolve.config.machine import Shards
 from coevolve.dag.layout import Layout
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
+from coevolve.errors import UserError
 from coevolve.follow import disk, estimates
 from coevolve.report import costs
 from coevolve.report.number_text import readable
@@ -162,6 +163,16 @@ def test_trainings_of_the_papers_models_fit_a_gpu_as_they_are_laid_out(machine):
     wide = Plan(load_suite("base_models", ["dpo.micro_batch=4"]))
     assert estimates.memory(wide, large)["llama2-13b-chat", "train"] == pytest.approx(83e9, rel=0.01)
     assert estimates.memory(wide, read_machine("cpu")) == {}
+
+
+def test_a_batch_that_the_processes_of_its_training_do_not_divide_is_refused_before_the_first_job(root, machine):
+    for suite in ("paper", "reviewer"):
+        plan = Plan(load_suite(suite), shards=machine.shards)
+        estimates.require_whole_batches(plan, machine, plan.jobs())
+    plan = Plan(load_suite("paper", ["recipes.eto.settings.dpo.batch_size=20"]), shards=machine.shards)
+    problem = r"paper: `batch_size` 20 of stage train is not a multiple of `micro_batch` \d+ times \d processes;"
+    with pytest.raises(UserError, match=problem):
+        estimates.require_whole_batches(plan, machine, plan.jobs())
 
 
 def test_what_was_measured_stands_beside_what_was_predicted_for_it(plan, machine):

@@ -126,6 +126,21 @@ def test_a_second_call_keeps_what_was_given_and_what_was_measured(known):
     assert load_machine(SITE).costs == load_machine("h100").costs
 
 
+def test_a_second_call_keeps_what_a_person_wrote(known):
+    """The pages ask for it; of `stages` what the same nodes can give."""
+    made(known)
+    raw = yaml.safe_load(SITE.read_text())
+    raw["stages"].setdefault("train", {})["minutes"] = 30
+    raw |= {"shards": {"rollout": 2, "evaluate": 1}, "prune_weights": False}
+    SITE.write_text(yaml.safe_dump(raw))
+    assert not site.write(site.describe(known, site.given_before(), containers=False))
+    assert site.write(site.describe(known, site.given_before() | {"account": "astro"}, containers=False))
+    again = load_machine(SITE)
+    assert (again.shards.rollout, again.prune_weights, again.stages["train"].minutes) == (2, False, 30)
+    assert site.write(site.describe(known, site.given_before() | {"machine": "h100_13b"}, containers=False))
+    assert load_machine(SITE).shards.rollout == 2
+
+
 def test_a_site_that_is_not_there_is_a_sentence(known):
     with pytest.raises(UserError, match=r"site\.yaml: no such file; run `make cluster`"):
         load_machine(SITE)
