@@ -96,8 +96,8 @@ def write(settings: Mapping[str, Any]) -> bool:
     `costs` unless the site extends the same machine and has the same GPUs.
     """
     before = _read()
-    own = {key: value for key, value in before.items() if key not in (*settings, *MEASURED)}
-    wanted = {**settings, **own}
+    added = {key: value for key, value in before.items() if key not in (*settings, *MEASURED)}
+    wanted = {**settings, **added}
     if all(before.get(key) == settings[key] for key in ("extends", "partition", "gpu", "gpus_per_node")):
         wanted["stages"] = _merged(before.get("stages", {}), settings["stages"])
     if {key: value for key, value in before.items() if key not in MEASURED} == wanted:
