@@ -7,7 +7,7 @@ from typing import Any
 
 from coevolve.config.derived.sizes import STATES, job_resources, parameter_count, training_memory
 from coevolve.config.machine import Machine
-from coevolve.config.sections import Optimiser
+from coevolve.config.sections import DpoConfig, Optimiser
 from coevolve.config.suite import Suite
 from coevolve.dag.branch import Branch
 from coevolve.dag.plan import JobKey, Plan
@@ -53,10 +53,9 @@ def memory(plan: Plan, machine: Machine, targets: Sequence[str] = ()) -> dict[tu
     for name, stage in sorted(jobs) if machine.gpus_per_node else ():
         model, resources = plan.suite.models[name], job_resources(machine, stage)
         launch = Path(machine.launch).stem if machine.launch and resources.processes > 1 else "ddp"
-        parameters, tokens = (
-            parameter_count(model),
-            model.context * (1 + (stage == "train")) * OPTIMISERS[stage](plan.suite).micro_batch,
-        )
+        config = OPTIMISERS[stage](plan.suite)
+        sequences = config.micro_batch * (2 if isinstance(config, DpoConfig) else 1)
+        parameters, tokens = parameter_count(model), model.context * sequences
         if model.lora is None and launch in STATES and parameters > RECOMPUTE_ABOVE:
             memory_of[name, stage] = training_memory(parameters, tokens, launch, resources.processes)
     return memory_of
