@@ -17,13 +17,14 @@ from snakemake.settings.types import DeploymentMethod
 from coevolve.assets import images
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import SITE, as_overrides, given_name, load_suite, machine_file
+from coevolve.config.suite import Suite
 from coevolve.dag.layout import MIRROR
 from coevolve.dag.machine import load_machine
 from coevolve.dag.plan import Plan
 from coevolve.dag.rules import STAGES
 from coevolve.dag.stage import files_by_name
 from coevolve.envs import registry
-from coevolve.errors import UserError
+from coevolve.errors import UserError, suggestion
 from coevolve.export import suite_evidence
 from coevolve.follow import estimates, preflight_jobs, slurm
 from coevolve.follow.pruning import Pruning, require_weights
@@ -49,7 +50,7 @@ class SnakemakeRun:
         self._workflow, self._offline = workflow, offline
         suite = given_name(config, "suite", "paper")
         self._same_python = "python" not in config and "COEVOLVE_PYTHON" not in os.environ
-        self._overrides = as_overrides({key: value for key, value in config.items() if key not in NO_OVERRIDES})
+        self._overrides = _overrides(config)
         self._machine_file = str(machine_file(given_name(config, "machine", "h100")))
         self.machine = load_machine(self._machine_file)
         self.plan = Plan(load_suite(suite, self._overrides), shards=self.machine.shards, machine=self._machine_file)
@@ -250,6 +251,14 @@ class SnakemakeRun:
             self._locks.append(ProcessLock(folder.with_name(f".{folder.name}.lock")))
             if not self._locks[-1].acquire():
                 raise UserError(f"{folder}: the snakemake of another suite fetches this; wait for it or end it.")
+
+
+def _overrides(config: Mapping[str, Any]) -> list[str]:
+    """The suite's overrides in Snakemake's `--config`; raises `UserError` for a misspelt key that is not a suite's."""
+    for key in config:
+        if key not in NO_OVERRIDES and key not in Suite.model_fields and (hint := suggestion(key, NO_OVERRIDES)):
+            raise UserError(f"--config {key}=: unknown key{hint}")
+    return as_overrides({key: value for key, value in config.items() if key not in NO_OVERRIDES})
 
 
 def _reuse_flag(config: Mapping[str, Any]) -> str:

@@ -68,6 +68,7 @@ def test_the_suite_of_the_page_on_reuse_is_planned_with_its_flag(read, kit):
     for setting, sentence in (
         ("reuse=never", "--config reuse=never: write `reuse=false` to run every job, or leave it out."),
         ("machine=$NONE", "--config machine=: it is empty; name one, or leave it out."),
+        ("machne=h100", "--config machne=: unknown key; did you mean `machine`?"),
     ):
         wrong = kit.ask("bash", "-c", command.replace("reuse=false", setting))
         assert wrong.returncode != 0 and f"coevolve: {sentence}" in wrong.stderr
