@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from coevolve.errors import UserError
 
 if TYPE_CHECKING:
     from coevolve.assets.checks import Check
+    from coevolve.config.suite import Suite
 
 
 @command(
@@ -74,11 +76,22 @@ def print_plan(options: argparse.Namespace) -> int:
             show(f"  {suite.models[model].label}, {words(stage)}: {bytes_ / 1e9:.0f} GB")
     needed = disk.disk(plan, machine, targets)
     show(f"\n{needed}")
-    for text in (disk.missing(plan.home, needed), estimates.starts(plan, machine, targets)):
+    missing, starts = disk.missing(plan.home, needed), estimates.starts(plan, machine, targets)
+    for text in (missing, starts, _kept_counts(suite, options.set)):
         if text:
             show(text)
     show(power.line(claims.load(shipped_file(CLAIMS)), suite, power.load_noise(shipped_file(NOISE))))
     return 0
+
+
+def _kept_counts(suite: Suite, overrides: Sequence[str]) -> str:
+    """Which environments' tasks `overrides` change without the numbers of tasks that estimates are made with."""
+    keys = {tuple(re.split("[.=]", override)[:3]) for override in overrides}
+    kept = [env for env in suite.envs if ("envs", env, "tasks") in keys and ("envs", env, "expected") not in keys]
+    if not kept:
+        return ""
+    listed = ", ".join(f"`envs.{env}.expected`" for env in kept)
+    return f"Estimated with the numbers of tasks before `--set`; set those of the new tasks too: {listed}."
 
 
 @command(*SUITE, OPTIONAL_MACHINE, JSON)
@@ -105,6 +118,8 @@ def print_power(options: argparse.Namespace) -> int:
         return 0
     source = f"noise of {NOISE}, intervals of {outlook.confidence:.2%}"
     show(f"Suite {suite.suite}, expected, not measured: {source}.\n\n{power.text(outlook)}")
+    if kept := _kept_counts(suite, options.set):
+        show(kept)
     return 0
 
 

@@ -121,6 +121,15 @@ def test_a_suite_and_a_machine_are_named_by_name_or_path(coevolve):
     assert coevolve("plan", "--suite", "configs/suites/smoke.yaml", "--machine", "configs/machines/cpu.yaml") == named
 
 
+def test_a_plan_says_that_other_tasks_keep_the_numbers_it_multiplies_by(coevolve):
+    tasks = "--set", "envs.webshop.tasks.evaluate=4"
+    for command in ("plan", "power"):
+        _, text, _ = coevolve(command, "--suite", "smoke", *tasks)
+        assert text.count("set those of the new tasks too: `envs.webshop.expected`.") == 1
+        _, text, _ = coevolve(command, "--suite", "smoke", *tasks, "--set", "envs.webshop.expected.evaluate=4")
+        assert "new tasks" not in text
+
+
 def test_an_ablation_is_planned_as_snakemake_runs_it(coevolve):
     """The jobs of its table alone; its rows need not be methods of the suite."""
     _, text, _ = coevolve("plan", "--suite", "smoke", "--ablation", "nll")
