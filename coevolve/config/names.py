@@ -22,7 +22,7 @@ Learns = Literal["preference", "selected", "steps", "ppo", "grpo", "task_pool", 
 AgentSection = Literal["dpo", "pairing", "rollout"]
 #: Sections that a recipe may override: those that no result shared between methods depends on.
 MethodSection = Literal[
-    "dpo", "pairing", "prompt", "rollout", "evaluation", "selection", "steps", "ppo", "grpo", "task_evolution"
+    "sft", "dpo", "pairing", "prompt", "rollout", "evaluation", "selection", "steps", "ppo", "grpo", "task_evolution"
 ]
 
 

@@ -48,10 +48,15 @@ class Optimiser(Strict):
 
 
 class Supervised(Optimiser):
-    """Training on single sequences. `layout` of a micro-batch: `padded`, or packed without padding (`flat`)."""
+    """Training on single sequences. `layout` of a micro-batch: `padded`, or packed without padding (`flat`).
+
+    `nll`: the loss of a step is the mean over its action tokens (None, left out of digests), or the mean over its
+    sequences of the `sum` over each one's action tokens.
+    """
 
     layout: Literal["padded", "flat"]
     learning_rate: Rate
+    nll: Literal["sum"] | None = Field(default=None, exclude_if=is_none)
 
 
 class SftConfig(Supervised):
@@ -383,6 +388,8 @@ class Recipe(Strict):
             raise ValueError(f"`steps_like` requires a method that is trained on pairs, not `learns: {self.learns}`")
         if self.first_pool and not has_pool(self):
             raise ValueError(f"`first_pool` requires a method with a pool of tasks, not `learns: {self.learns}`")
+        if "sft" in self.settings and self.learns != "selected":
+            raise ValueError("`settings.sft` requires `learns: selected`: base policies have the suite's `sft`")
         kinds = {*names.STEP_KINDS}
         with_steps = {name for name, agent in self.agents.items() if kinds & agent.trains_on.keys()}
         if with_steps != ({"target"} if self.learns == "steps" else set()):

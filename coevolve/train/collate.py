@@ -32,16 +32,20 @@ _DUMMY = TokenizedTrajectory(input_ids=(0, 0), action_mask=(0, 0))
 
 @dataclass(frozen=True)
 class TrajectoryCollator:
-    """Turns slots (indices of `trajectories`, or `EMPTY_SLOT`) into a micro-batch."""
+    """Turns slots (indices of `trajectories`, or `EMPTY_SLOT`) into a micro-batch.
+
+    Its `items`, over which the training takes the mean, are the action tokens, or the trajectories if `summed`.
+    """
 
     trajectories: Sequence[TokenizedTrajectory]
     layout: Layout
+    summed: bool = False
 
     def __call__(self, slots: Sequence[int]) -> MicroBatch:
-        """The tensors of `collate`, without any trajectory one row without targets; `items`: the action tokens."""
+        """The tensors of `collate`, without any trajectory one row without targets, and the number of `items`."""
         rows = [[self.trajectories[slot]] for slot in slots if slot != EMPTY_SLOT]
         batch = collate(rows or [[_DUMMY]], self.layout)
-        return batch | {"items": int(batch["action_mask"].sum())}
+        return batch | {"items": len(rows) if self.summed else int(batch["action_mask"].sum())}
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,10 @@ from coevolve.train.train_report import report
 
 
 class SupervisedTrainer(trainer.MaskedTrainer):
-    """Minimises eq. 5, averaged over the action tokens of the global batch; visits the trajectories in `order`."""
+    """Minimises eq. 5, averaged over the action tokens of the global batch or, with `nll: sum`, over its trajectories.
+
+    Visits the trajectories in `order`.
+    """
 
     def __init__(
         self,
@@ -32,7 +35,7 @@ class SupervisedTrainer(trainer.MaskedTrainer):
         config: Supervised,
         run: TrainingRun,
     ) -> None:
-        collator = TrajectoryCollator(trajectories, config.layout)
+        collator = TrajectoryCollator(trajectories, config.layout, summed=config.nll == "sum")
         super().__init__(model, collator, order, config=config, learning_rate=config.learning_rate, run=run)
 
     def loss_sum(self, model: Any, batch: MicroBatch) -> Tensor:

@@ -25,6 +25,8 @@ MODEL, ENV = "llama2-7b-chat", "webshop"
 
 #: Questions about a method of environments that the paper's suite lacks.
 OTHER_SUITES = {"agent_data": "smoke_agent_data"}
+#: Trainings of a table's rows, where they are not those on pairs.
+TRAININGS = {"agent_data": {"grpo_round", "signals", "validate_tasks"}, "sft_nll": {"sft", "rft_train"}}
 
 
 def test_every_ablation_is_a_target_whose_files_have_makers(root, plan):
@@ -33,7 +35,7 @@ def test_every_ablation_is_a_target_whose_files_have_makers(root, plan):
     for name in plan.suite.ablations:
         prefix = next((prefix for prefix in OTHER_SUITES if name.startswith(prefix)), "")
         jobs = list(plans[prefix].jobs(named[prefix][f"ablation_{name}"].files))
-        made = {"grpo_round", "signals", "validate_tasks"} if prefix else {"pairs", "train"}
+        made = TRAININGS.get(prefix or name, {"pairs", "train"})
         assert {*made, "ablation"} <= {stage for stage, _ in jobs}, name
 
 

@@ -44,9 +44,10 @@ def equation_9(model, reference, pairs, beta, nll):
     return total / len(pairs)
 
 
-def equation_5(model, rows):
-    """Summed over trajectories, per action token."""
-    return -sum(log_likelihood(model, row) for row in rows) / sum(sum(row.action_mask[1:]) for row in rows)
+def equation_5(model, rows, nll=None):
+    """Summed over trajectories, per action token; with `nll` "sum" per trajectory."""
+    items = len(rows) if nll == "sum" else sum(sum(row.action_mask[1:]) for row in rows)
+    return -sum(log_likelihood(model, row) for row in rows) / items
 
 
 @dataclass

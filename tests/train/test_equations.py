@@ -1,5 +1,7 @@
 """The trainers against the equations, written out once more with plain loops in float64."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -108,19 +110,22 @@ def test_preference_training_is_equation_9(case, request, tmp_path):
     )
 
 
-@pytest.mark.parametrize(("micro", "layout"), [(1, "flat"), (4, "flat"), (4, "padded")])
+@pytest.mark.parametrize(
+    ("micro", "layout", "nll"), [(1, "flat", None), (4, "flat", None), (4, "padded", None), (1, "flat", "sum")]
+)
 @pytest.mark.parametrize(("model", "lora"), [("llama", None), ("llama", ADAPTERS), ("qwen", None)])
-def test_supervised_training_is_equation_5(model, lora, micro, layout, request, tmp_path):
+def test_supervised_training_is_equation_5(model, lora, micro, layout, nll, request, tmp_path):
     path = request.getfixturevalue(model)
     rng = np.random.default_rng(1)
     training_set = cut_to_context([random_row(rng, 10, 40) for _ in range(7)], CONTEXT)
     assert training_set.truncated > 0
-    config = sft_config(micro_batch=micro, layout=layout, max_grad_norm=1e9)
+    config = sft_config(micro_batch=micro, layout=layout, nll=nll, max_grad_norm=1e9)
     order = slot_order(7, 4, 1.0, seed=5)
     run = TrainingRun(path, tmp_path / "out", tmp_path, 5, lora)
     trainer = sft.SupervisedTrainer(training_set.examples, order, model=load(path), config=config, run=run)
     steps = observe(trainer, tmp_path)
-    assert_equal_gradients(steps, batches_of(training_set.examples, order, 4), load(path, lora), equation_5)
+    batches, loss = batches_of(training_set.examples, order, 4), functools.partial(equation_5, nll=nll)
+    assert_equal_gradients(steps, batches, load(path, lora), loss)
 
 
 @pytest.mark.parametrize("precompute", [True, False])
