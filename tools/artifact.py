@@ -179,7 +179,8 @@ def _layouts() -> str:
 
 def blocks(claims: paper.Claims) -> dict[str, str]:
     """The tables of the page by the name of their mark."""
-    suite, named = load_suite("paper"), claims.by_name()
+    suite, named, machine = load_suite("paper"), claims.by_name(), load_machine(CLUSTER)
+    hours = estimates.hours_of_a_seed(Plan(suite, shards=machine.shards), machine)
     reached = {name: claim for name, claim in named.items() if not power.out_of_reach(claims, claim, suite)}
     runs = {name: _run(claim, claims.model) for name, claim in reached.items()}
     numbers = {run: f"R{number}" for number, run in enumerate(dict.fromkeys(runs.values()), 1)}
@@ -191,9 +192,7 @@ def blocks(claims: paper.Claims) -> dict[str, str]:
         "runs": _table(
             "run, command and the command that judges, jobs, time, GPU-hours, disk that stays", _runs(numbers)
         ),
-        "power": power.claims_text(
-            power.expectations(claims, load_suite("paper"), power.load_noise(noise.FILE), POWERED, {})
-        ),
+        "power": power.claims_text(power.expectations(claims, suite, power.load_noise(noise.FILE), POWERED, hours)),
         "claims": _table("claim, the paper, expected, run, verdict", judged),
         "verdicts": _summaries(),
     }

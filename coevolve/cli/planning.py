@@ -105,11 +105,10 @@ def print_power(options: argparse.Namespace) -> int:
 
     suite = suite_of(options)
     noise = power.load_noise(shipped_file(NOISE))
-    hours: dict[str, float] = {}
+    hours = None
     if options.machine:
         machine = load_machine(options.machine)
-        for _, method, cost in estimates.jobs(Plan(suite, shards=machine.shards), machine):
-            hours[method] = hours.get(method, 0.0) + cost.gpu_hours / len(suite.seeds)
+        hours = estimates.hours_of_a_seed(Plan(suite, shards=machine.shards), machine)
     suite = suite.model_copy(update={"report": looks.report_of(suite)})
     seeds = sorted({3, 5, 8, len(suite.seeds)})
     outlook = power.expectations(claims.load(shipped_file(CLAIMS)), suite, noise, seeds, hours)

@@ -1,5 +1,6 @@
 """Costs of a suite's jobs: estimated before they run, and measured once they are done."""
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from coevolve.config.derived.sizes import STATES, job_resources, parameter_count
 from coevolve.config.machine import Machine
 from coevolve.config.sections import DpoConfig, Optimiser
 from coevolve.config.suite import Suite
+from coevolve.dag import targets as named
 from coevolve.dag.branch import Branch
 from coevolve.dag.plan import JobKey, Plan
 from coevolve.dag.rules import STAGES
@@ -41,6 +43,18 @@ def cost(plan: Plan, machine: Machine, stage: str, wildcards: Wildcards) -> Cost
     estimated = estimate(work, model, machine, stage, engine, plan.final_dtype(stage, wildcards))
     took, cpu = record.get("seconds"), record.get("cpu_seconds")
     return replace(estimated, measured=took, measured_cpu=cpu, reused="reused_from" in record)
+
+
+def hours_of_a_seed(plan: Plan, machine: Machine) -> Callable[[frozenset[str]], float]:
+    """The GPU-hours of one seed of some methods, with the jobs that they share, or of the whole suite for none."""
+    evaluations = {target.name: target.files for target in named.targets(plan) if target.group == named.METHODS}
+
+    @functools.cache
+    def hours(methods: frozenset[str]) -> float:
+        files = [path for method in sorted(methods) for path in evaluations[f"method_{method}"]]
+        return sum(cost.gpu_hours for *_, cost in jobs(plan, machine, files)) / len(plan.suite.seeds)
+
+    return hours
 
 
 def memory(plan: Plan, machine: Machine, targets: Sequence[str] = ()) -> dict[tuple[str, str], float]:

@@ -5,7 +5,7 @@ The noise is that of our own suites: standard deviations of one task, which the 
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +22,6 @@ from coevolve.report import stats
 from coevolve.report.claims import Claim, Claims
 from coevolve.report.number_text import readable
 from coevolve.report.verdicts import HALF_WIDTH, POWER
-
-#: The name of the jobs that methods share (`coevolve.follow.estimates`).
-SHARED = "shared"
 
 
 class Noise(Strict):
@@ -156,16 +153,14 @@ def _column(claim: Claim) -> list[str]:
     return [claim.column] if isinstance(claim, paper.CellClaim) else []
 
 
-def hours_of(claim: Claim, hours: Mapping[str, float]) -> float:
-    """GPU-hours of a claim's methods and of the jobs that methods share, for all seeds of the plan."""
-    methods = claim.methods or {getattr(claim, "row", "")}
-    return sum(hours.get(method, 0.0) for method in (SHARED, *methods))
-
-
 def expectations(
-    claims: Claims, suite: Suite, noise: Noise, seeds: Sequence[int], hours: Mapping[str, float]
+    claims: Claims,
+    suite: Suite,
+    noise: Noise,
+    seeds: Sequence[int],
+    hours: Callable[[frozenset[str]], float] | None = None,
 ) -> Expectations:
-    """What the suite's claims and differences take; `hours`: GPU-hours of one seed by method, empty if not known."""
+    """What the suite's claims and differences take; `hours`: GPU-hours of a seed of some methods (none: of all)."""
     confidence = suite.report.confidence
     rows, left, unknown = list[ClaimPower](), dict[str, list[str]](), list[str]()
     for name, claim in claims.by_name().items():
@@ -180,7 +175,7 @@ def expectations(
                 half_widths={n: takes.half_width(n, confidence) for n in seeds if n >= stats.MIN_SEEDS},
                 power={n: takes.power(n, confidence) for n in seeds},
                 seeds_needed=takes.seeds_needed(confidence),
-                gpu_hours=hours_of(claim, hours) if hours else None,
+                gpu_hours=hours(frozenset(claim.methods)) if hours else None,
             )
             rows.append(row)
         else:
@@ -193,7 +188,7 @@ def expectations(
         no_distance=tuple(unknown),
         methods=len(suite.methods),
         differences=tuple(_differences(suite, noise)),
-        gpu_hours=sum(hours.values()) if hours else None,
+        gpu_hours=hours(frozenset()) if hours else None,
     )
 
 
