@@ -88,6 +88,7 @@ ITERATIONS = {
     "real": ("eto", "coevolve"),
     "real_seeds": ("eto", "coevolve"),
     "real_sql": ("eto", "eto_eq9", "lambda_0", "coevolve"),
+    "real_tuned": ("eto", "coevolve"),
 }
 #: The results whose declared outcomes name the log-probs of pairs.
 DRIFTING = ("science_when", "science_bounds")
