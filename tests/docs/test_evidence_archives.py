@@ -31,9 +31,7 @@ def test_the_archives_of_a_folder_have_the_files_of_its_committed_jobs(folder):
     committed = {job.result: job.outputs for job in jobs.values()}  # of a suite that still runs
     if (front_page.REFERENCE / folder).exists():
         committed = {job["result"]: job["outputs"] for job in front_page.read_lines(folder, JOBS)}
-    shared = {
-        job.result for path, job in jobs.items() if path.is_relative_to(MIRROR)
-    }  # a suite's results are elsewhere
+    shared = {job.result for path, job in jobs.items() if path.is_relative_to(MIRROR)}
     assert {job.result for job in jobs.values()} - shared == committed.keys() - shared
     assert all(made / suite_evidence.MARKER in contents for made in jobs), "the marks of unpacked results"
     others = (provenance.NAME, suite_evidence.MARKER)
