@@ -42,19 +42,9 @@ class Optimiser(Strict):
 
     @model_validator(mode="after")
     def _whole_micro_batches(self) -> Self:
-        if not self.passes(1):
+        if self.batch_size % min(self.micro_batch, self.batch_size):
             raise ValueError("`batch_size` must be a multiple of `micro_batch`")
         return self
-
-    @property
-    def micro(self) -> int:
-        """Sequences or pairs of a forward pass: a micro-batch, or a smaller whole batch."""
-        return min(self.micro_batch, self.batch_size)
-
-    def passes(self, devices: int) -> int:
-        """Forward passes of each of `devices` in a gradient step; 0 if they cannot share the batch equally."""
-        whole, rest = divmod(self.batch_size, self.micro * devices)
-        return 0 if rest else whole
 
 
 class Supervised(Optimiser):

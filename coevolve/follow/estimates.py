@@ -80,10 +80,11 @@ def require_whole_batches(plan: Plan, machine: Machine, jobs: Iterable[JobKey]) 
     for stage, wildcards in jobs:
         if stage in OPTIMISERS:
             config = OPTIMISERS[stage](plan.restricted(stage, wildcards))
-            processes = job_resources(machine, stage).processes
-            if not config.passes(processes):
-                size = f"`batch_size` {config.batch_size} of stage {stage}"
-                problem = f"{size} is not a multiple of `micro_batch` {config.micro}"
+            micro, processes = min(config.micro_batch, config.batch_size), job_resources(machine, stage).processes
+            if config.batch_size % (micro * processes):
+                problem = (
+                    f"`batch_size` {config.batch_size} of stage {stage} is not a multiple of `micro_batch` {micro}"
+                )
                 fix = f"change one of the two, or `stages.{stage}` of the machine"
                 raise UserError(f"{plan.suite.suite}: {problem} times {processes} processes; {fix}.")
 

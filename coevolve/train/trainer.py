@@ -199,8 +199,9 @@ def training_settings(
     """Arguments of `TrainingArguments` for one pass over `slots` slots; `UserError` for a batch that is not divided."""
     # The variable that every launcher sets; accelerate reads it only when the arguments exist.
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    if not config.passes(ranks):
-        product = f"`micro_batch` {config.micro} times {ranks} devices"
+    micro = min(config.micro_batch, config.batch_size)
+    if config.batch_size % (micro * ranks):
+        product = f"`micro_batch` {micro} times {ranks} devices"
         problem = f"`batch_size` {config.batch_size} is not a multiple of {product}"
         raise UserError(f"{problem}; change one of the two in {SECTIONS}.")
     steps = slots // config.batch_size
@@ -210,8 +211,8 @@ def training_settings(
     return {
         "output_dir": str(run.work),
         "max_steps": steps,
-        "per_device_train_batch_size": config.micro,
-        "gradient_accumulation_steps": config.passes(ranks),
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": config.batch_size // (micro * ranks),
         "train_sampling_strategy": "sequential",
         "learning_rate": learning_rate,
         "lr_scheduler_type": config.schedule,
