@@ -20,7 +20,8 @@ Exploration = Literal["signals", "random", "none"]
 Learns = Literal["preference", "selected", "steps", "ppo", "grpo", "task_pool", "pool_preference"]
 #: Sections that an agent of a recipe may override: those of its own exploration, pairs and training.
 AgentSection = Literal["dpo", "pairing", "rollout"]
-#: Sections that a recipe may override: those that no result shared between methods depends on.
+#: Sections that a recipe may override: those that no result shared between methods depends on, and `sft` in a row whose
+#: target is fine-tuned for it alone.
 MethodSection = Literal[
     "sft", "dpo", "pairing", "prompt", "rollout", "evaluation", "selection", "steps", "ppo", "grpo", "task_evolution"
 ]

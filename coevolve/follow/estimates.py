@@ -10,7 +10,6 @@ from coevolve.config.derived.sizes import STATES, job_resources, parameter_count
 from coevolve.config.machine import Machine
 from coevolve.config.sections import DpoConfig, Optimiser
 from coevolve.config.suite import Suite
-from coevolve.dag import targets as named
 from coevolve.dag.branch import Branch
 from coevolve.dag.plan import JobKey, Plan
 from coevolve.dag.rules import STAGES
@@ -47,11 +46,10 @@ def cost(plan: Plan, machine: Machine, stage: str, wildcards: Wildcards) -> Cost
 
 def hours_of_a_seed(plan: Plan, machine: Machine) -> Callable[[frozenset[str]], float]:
     """The GPU-hours of one seed of some methods, with the jobs that they share, or of the whole suite for none."""
-    evaluations = {target.name: target.files for target in named.targets(plan) if target.group == named.METHODS}
 
     @functools.cache
     def hours(methods: frozenset[str]) -> float:
-        files = [path for method in sorted(methods) for path in evaluations[f"method_{method}"]]
+        files = [path for method in sorted(methods) for path in plan.evaluations(method).values()]
         return sum(cost.gpu_hours for *_, cost in jobs(plan, machine, files)) / len(plan.suite.seeds)
 
     return hours

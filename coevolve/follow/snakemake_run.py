@@ -255,10 +255,11 @@ class SnakemakeRun:
 
 def _overrides(config: Mapping[str, Any]) -> list[str]:
     """The suite's overrides in Snakemake's `--config`; raises `UserError` for a misspelt key that is not a suite's."""
-    for key in config:
-        if key not in NO_OVERRIDES and key not in Suite.model_fields and (hint := suggestion(key, NO_OVERRIDES)):
+    settings = {key: value for key, value in config.items() if key not in NO_OVERRIDES}
+    for key in (key for key in settings if key not in Suite.model_fields):
+        if hint := suggestion(key, NO_OVERRIDES):
             raise UserError(f"--config {key}=: unknown key{hint}")
-    return as_overrides({key: value for key, value in config.items() if key not in NO_OVERRIDES})
+    return as_overrides(settings)
 
 
 def _reuse_flag(config: Mapping[str, Any]) -> str:

@@ -158,9 +158,12 @@ def expectations(
     suite: Suite,
     noise: Noise,
     seeds: Sequence[int],
-    hours: Callable[[frozenset[str]], float] | None = None,
+    hours: Callable[[frozenset[str]], float] | None,
 ) -> Expectations:
-    """What the suite's claims and differences take; `hours`: GPU-hours of a seed of some methods (none: of all)."""
+    """What the suite's claims and differences take; `hours`: GPU-hours of a seed of some methods (none: of all).
+
+    `hours` is None if the machine is not known.
+    """
     confidence = suite.report.confidence
     rows, left, unknown = list[ClaimPower](), dict[str, list[str]](), list[str]()
     for name, claim in claims.by_name().items():

@@ -46,6 +46,7 @@ def test_the_claims_of_the_paper_are_sorted_by_what_can_judge_them(coevolve):
     )}  # fmt: skip
     assert status == 0 and "noise of configs/noise.yaml, intervals of 95.00%" in printed
     assert float(rows["coevolve_webshop"][0]) == 5.5 and rows["coevolve_webshop"][-2] == "none"
+    assert float(rows["sciworld_unseen_better"][-1]) > 1  # GPU-hours
     assert "coevolve_mean" not in rows and "not IPR's split: sft_intercode_sql, sft_mean" in printed
     assert rows["WebShop"][0] == "200"
     found = power.Expectations.from_json(coevolve(*command, "--json")[1])
