@@ -303,13 +303,32 @@ class SamplerConfig(Strict):
     dtype: names.ComputeDtype = Field(default=None, exclude_if=is_none)
 
 
+class FailureSelection(Strict):
+    """Which of an agent's distinct failures of a task are paired: the first `per_task` in the order of `keep`.
+
+    `hardest`: the highest rewards first; `easiest`: the lowest first; `nearest`: those nearest to `reward` first;
+    `random`: in the order of their digests, which also orders equal rewards.
+    """
+
+    keep: Literal["hardest", "easiest", "random", "nearest"]
+    per_task: Positive
+    reward: UnitInterval | None = None
+
+    @model_validator(mode="after")
+    def _reward_of_nearest(self) -> FailureSelection:
+        if (self.keep == "nearest") != (self.reward is not None):
+            raise ValueError("`keep: nearest` needs `reward`, and only it takes one")
+        return self
+
+
 class PairingConfig(Strict):
     """Rules of pairing (sections 4.2 and 4.3 of the paper, and ETO's script).
 
     `hard_negative`: the minimum reward of a failure pair's chosen side (None: any). `drop_conflicts`: leave out an
     agent's pairs of whole trajectories whose rejected side is the chosen side of another of its pairs. `order`: the
     chosen side has the higher `reward`; by the `letter` of eq. 8 it is the kind's first agent's, ties and successes
-    included. Both are left out of digests if they are not set.
+    included. `failures`: of several failures of an agent and a task only some are paired. The three are left out of
+    digests if they are not set.
     """
 
     expert_beaten: Literal["drop", "swap"]
@@ -318,6 +337,7 @@ class PairingConfig(Strict):
     hard_negative: UnitInterval | None
     drop_conflicts: bool = Field(default=False, exclude_if=operator.not_)
     order: Literal["letter"] | None = Field(default=None, exclude_if=is_none)
+    failures: FailureSelection | None = Field(default=None, exclude_if=is_none)
 
 
 class PairWeights(Strict):
@@ -330,13 +350,15 @@ class PairWeights(Strict):
 class AgentRecipe(Strict):
     """One agent of a method: its base policy, and the pairs it is trained on (none: it stays frozen).
 
+    `explores`: whether it plays the training tasks in each iteration. The name of a method, for a frozen agent: it does
+    not play; its episodes are in all iterations those of that method's first one.
     `foreign`: for an environment, another environment; the failure agent that `coevolve` trained there is this
     agent's start policy. `settings`: keys of the suite's sections that this agent overrides, after those of its recipe.
     Left out of digests if there are none.
     """
 
     base: Literal["untrained", "target", "failure"]
-    explores: bool
+    explores: bool | str
     foreign: dict[str, str] = {}
     trains_on: dict[names.PairKind, PairWeights] = {}
     settings: dict[names.AgentSection, dict[str, Any]] = Field(default={}, exclude_if=operator.not_)

@@ -130,6 +130,7 @@ class Suite(Strict):
             for key, other in others.items():
                 if other is not None:
                     self._require_recipe(f"recipes.{method}.{key}", other)
+            self._require_frozen_explorers(method)
             if recipe.shares and (owner := self.recipes[recipe.shares].shares):
                 raise ValueError(f"recipes.{method}.shares: `{recipe.shares}` itself `shares` `{owner}`; name that row")
             if recipe.shares and not recipe.shares_first and self._settings(method) != self._settings(recipe.shares):
@@ -149,11 +150,31 @@ class Suite(Strict):
                 raise ValueError(f"recipes.{method}.steps_like: `{other}` is not trained on pairs; name a row that is")
             if not has_rollouts(self.recipes[method]):
                 continue
-            for row in (for_method(self, method, agent) for agent in self.recipes[method].agents):
+            rows = [for_method(self, method, agent) for agent in self.recipes[method].agents]
+            chosen = [row.pairing.failures.per_task for row in rows if row.pairing.failures]
+            if chosen and max(row.rollout.k for row in rows) <= min(chosen):
+                problem = f"`{method}` has no more episodes of a task than that, so it would leave none out"
+                raise ValueError(f"pairing.failures.per_task: {problem}; raise `rollout.k`")
+            for row in rows:
                 if row.rollout.k > 1 and not exploration_temperature(row):
                     equal = f"`{method}` explores greedily, and its {row.rollout.k} episodes of a task would be equal"
                     raise ValueError(f"rollout.k: {equal}; set `rollout.temperature`")
         return self
+
+    def _require_frozen_explorers(self, method: str) -> None:
+        """An agent whose `explores` names a method has the policy that plays there in the first iteration."""
+        for name, agent in self.recipes[method].agents.items():
+            if not isinstance(agent.explores, str):
+                continue
+            key = f"recipes.{method}.agents.{name}.explores"
+            self._require_recipe(key, agent.explores)
+            other = self.recipes[agent.explores].agents.get(name)
+            if agent.trains_on or other is None or other.explores not in (True, agent.explores):
+                raise ValueError(
+                    f"{key}: only a frozen agent takes the episodes of one that plays in `{agent.explores}`"
+                )
+            if (agent.base, agent.foreign) != (other.base, other.foreign):
+                raise ValueError(f"{key}: the {name} agent of `{agent.explores}` starts as another policy")
 
     def _settings(self, method: str) -> list[object]:
         recipe = self.recipes[method]

@@ -116,16 +116,24 @@ class Layout:
     def rollouts(self, model: str, env: str, branch: Branch) -> dict[str, str]:
         """Episodes that each exploring agent brings to an iteration; those of the base policies are shared."""
         where = self.owner(branch)
-        method = self.recipe(where.method)  # the row whose iteration it is
         episodes: dict[str, str] = {}
-        for agent, recipe in method.agents.items():
+        for agent, recipe in self.recipe(where.method).agents.items():  # the row whose iteration it is
             if recipe.explores:
-                # An agent that explores otherwise, or starts as another's base, shares no rollout of the base policies.
-                differs = {"rollout", "prompt"} & {*method.settings, *recipe.settings} or has_pool(method)
-                shared = branch.iteration == 1 and recipe.base == agent and env not in recipe.foreign and not differs
-                folder = Branch("base", branch.seed, 0) if shared else where
+                once = Branch(recipe.explores, branch.seed, 1) if isinstance(recipe.explores, str) else where
+                folder = self._explored_on(env, once, agent)
                 episodes[agent] = self.result(model, env, folder, f"rollout/{agent}/episodes.jsonl")
         return episodes
+
+    def _explored_on(self, env: str, branch: Branch, agent: AgentName) -> Branch:
+        """The branch where an agent's rollout lies: its own, or in the first iteration that of the base policies.
+
+        An agent that explores otherwise, or starts as another's base, shares no rollout of the base policies.
+        """
+        method = self.recipe(branch.method)
+        recipe = method.agents[agent]
+        differs = {"rollout", "prompt"} & {*method.settings, *recipe.settings} or has_pool(method)
+        shared = branch.iteration == 1 and recipe.base == agent and env not in recipe.foreign and not differs
+        return Branch("base", branch.seed, 0) if shared else branch
 
     def paired_rollouts(self, model: str, env: str, branch: Branch, agent: AgentName) -> dict[str, str]:
         """Episodes that the pairs of an agent are made of: `rollouts`.

@@ -21,7 +21,7 @@ from itertools import combinations, product
 
 from coevolve.chat.prompts import without_example
 from coevolve.config.names import PairKind
-from coevolve.config.sections import AgentRecipe, PairingConfig, PairWeights
+from coevolve.config.sections import AgentRecipe, FailureSelection, PairingConfig, PairWeights
 from coevolve.errors import UserError
 from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Agent, Message, StopReason, Task, Trajectory
@@ -53,12 +53,12 @@ class TaskTrajectories:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible pair: two sides, or fewer and the reason why one is `missing`."""
+    """A possible pair: two sides, or a `drop` already: a side is missing, or is not selected."""
 
     task_id: str
     kind: PairKind
     sides: tuple[PairSide, ...]
-    missing: DropReason | None = None
+    drop: DropReason | None = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def pair(
     everything = [*experts, *rollouts.get("target", ()), *rollouts.get("failure", ())]
     sides = [PairSide(each.digest(), without_example(each, excluded_example)) for each in everything]
     by_task = _by_task(dict.fromkeys(task.task_id for task in tasks), sides)
-    candidates = [c for group in by_task for c in _candidates(group, recipe.trains_on, rules.within)]
+    candidates = [c for group in by_task for c in _candidates(group, recipe.trains_on, rules)]
     limits = {group.task_id: _turn_limit(group, rules) for group in by_task}
     outcomes = _drop_duplicates([_build(c, limits[c.task_id], recipe.trains_on[c.kind], rules) for c in candidates])
     if rules.drop_conflicts:
@@ -204,9 +204,39 @@ def _drops_without_kind(explored: Collection[str], sides: Sequence[PairSide]) ->
     return drops
 
 
-def _candidates(group: TaskTrajectories, kinds: Collection[PairKind], within: bool) -> list[Candidate]:
+def _candidates(group: TaskTrajectories, kinds: Collection[PairKind], rules: PairingConfig) -> list[Candidate]:
+    """The candidates of a task; those with a failure that is not selected have that as their drop."""
     candidates = [candidate for kind in PairKind if kind in kinds for candidate in kind_candidates(kind, group)]
-    return candidates + within_agents(group) if within and PairKind.FAILURE_FAILURE in kinds else candidates
+    if rules.within and PairKind.FAILURE_FAILURE in kinds:
+        candidates += within_agents(group)
+    if rules.failures is None:
+        return candidates
+    surplus = {side.id for agent in ("target", "failure") for side in _not_selected(group.sides[agent], rules.failures)}
+    return [
+        replace(candidate, drop=DropReason.NOT_SELECTED)
+        if candidate.drop is None and surplus & {side.id for side in candidate.sides}
+        else candidate
+        for candidate in candidates
+    ]
+
+
+def _not_selected(sides: Sequence[PairSide], rule: FailureSelection) -> list[PairSide]:
+    """The failures of one agent that the rule does not take, those with the text of another one included."""
+    failures = [side for side in sides if side.trajectory.is_failure and _can_be_paired(side)]
+    distinct = list({tuple(turn.text for turn in side.trajectory.turns): side for side in reversed(failures)}.values())
+    taken = sorted(distinct, key=lambda side: (_rank(side.trajectory.reward, rule), side.id))[: rule.per_task]
+    return [side for side in failures if side not in taken]
+
+
+def _rank(reward: float, rule: FailureSelection) -> float:
+    """The position of a failure with this reward in the rule's order, the least first."""
+    if rule.reward is not None:
+        return abs(reward - rule.reward)
+    return {"hardest": -reward, "easiest": reward, "random": 0.0}[rule.keep]
+
+
+def _can_be_paired(side: PairSide) -> bool:
+    return side.trajectory.stop is not StopReason.ENV_ERROR and bool(side.trajectory.turns)
 
 
 def _turn_limit(group: TaskTrajectories, rules: PairingConfig) -> int | None:
@@ -219,8 +249,8 @@ def _turn_limit(group: TaskTrajectories, rules: PairingConfig) -> int | None:
 def _build(candidate: Candidate, limit: int | None, weights: PairWeights, rules: PairingConfig) -> BuiltPair | Drop:
     """The pair of a candidate, or its drop."""
     ids = tuple(side.id for side in candidate.sides)
-    if candidate.missing is not None:
-        return Drop(task_id=candidate.task_id, kind=candidate.kind, reason=candidate.missing, ids=ids)
+    if candidate.drop is not None:
+        return Drop(task_id=candidate.task_id, kind=candidate.kind, reason=candidate.drop, ids=ids)
     chosen, whole = candidate.sides
     if rules.order is None:
         chosen, whole = sorted(candidate.sides, key=lambda side: side.trajectory.reward, reverse=True)

@@ -15,6 +15,7 @@ class DropReason(StrEnum):
     MISSING_ROLLOUT = "missing_rollout"
     NOT_A_FAILURE = "not_a_failure"
     NOT_HARD = "not_hard"  # a failure pair whose chosen side is below the reward of hard negatives
+    NOT_SELECTED = "not_selected"  # with a failure that the rule `pairing.failures` does not take
     EXPERT_BEATEN = "expert_beaten"
     CONFLICT = "conflict"  # a pair whose rejected side is the chosen side of another pair
     ENV_ERROR = "env_error"

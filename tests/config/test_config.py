@@ -64,6 +64,28 @@ TARGET = "`agents.target` is required, with `base` `target` or `untrained`"
         ("recipes.eto.first_pool=agent_data", "`first_pool` requires a method with a pool of tasks, not `learns: pref"),
         ("recipes.grpo.steps_like=coevolve", "`steps_like` requires a method that is trained on pairs, not `learns:"),
         ("recipes.ipr.agents.failure={base: failure, explores: true}", "`learns: steps` has no failure agent; remove"),
+        ("pairing.failures={keep: nearest, per_task: 1}", "`keep: nearest` needs `reward`, and only it takes one"),
+        ("pairing.failures={keep: hardest, per_task: 1, reward: 0.7}", "`keep: nearest` needs `reward`, and only it"),
+        (
+            "pairing.failures={keep: hardest, per_task: 1}",
+            "pairing.failures.per_task: `eto` has no more episodes of a t",
+        ),
+        (
+            "recipes.coevolve.agents.failure.explores=none",
+            "recipes.coevolve.agents.failure.explores: `none` is not a rec",
+        ),
+        (
+            "recipes.coevolve.agents.failure.explores=coevolve",
+            "failure.explores: only a frozen agent takes the episodes",
+        ),
+        (
+            "recipes.frozen_failure_agent.agents.failure.explores=eto",
+            "explores: only a frozen agent takes the episodes of",
+        ),
+        (
+            "recipes.frozen_failure_agent.agents.failure={explores: coevolve, base: target}",
+            "recipes.frozen_failure_agent.agents.failure.explores: the failure agent of `coevolve` starts as another",
+        ),
         ("recipes.eto.steps_like=sft", "recipes.eto.steps_like: `sft` is not trained on pairs; name a row that is"),
         ("recipes.eto.steps_like=grpo", "recipes.eto.steps_like: `grpo` is not trained on pairs; name a row that is"),
         ("envs.sciworld.splits=[]", "key `envs.sciworld.splits`: list at least one split, on which policies are"),

@@ -4,6 +4,8 @@ Iteration 2, because the policies of the first are the base policies; an explora
 otherwise the experts of SFT are those of the explored tasks.
 """
 
+from itertools import product
+
 import pytest
 
 from coevolve.config.loading import load_suite
@@ -151,6 +153,22 @@ def test_a_method_can_score_one_source_alone():
     for of in ("pairs", "target", "experts_target", "experts_target_failure"):
         path = f"{TINY}/mine/seed0/iter1/reference/target/{of}/scores.safetensors"
         assert Plan(load_suite("smoke_methods")).maker(path)[0] == "reference"
+
+
+def test_a_frozen_agent_that_explores_once_has_the_same_episodes_in_all_iterations_of_all_rows():
+    plan = Plan(load_suite("science_dose"))
+    rows, place = ("dose_hardest", "dose_random", "dose_easiest"), ("tiny", "sciworld")
+    explored = {
+        (method, iteration): plan.rollouts(*place, Branch(method, 8, iteration))
+        for method, iteration in product(rows, (1, 2, 3))
+    }
+    once = "results/science_dose/tiny/sciworld/dose_hardest/seed8/iter1/rollout/failure/episodes.jsonl"
+    assert {each["failure"] for each in explored.values()} == {once}
+    assert len({each["target"] for each in explored.values()}) == 1 + 3 * 2, "the first iteration's is shared"
+    stage, wildcards = plan.maker(once)
+    assert plan.restricted(stage, wildcards).rollout.k == 8
+    policy = "results/science_dose/tiny/sciworld/base/seed8/policy/failure/policy.json"
+    assert plan.inputs(stage, wildcards)["policy"] == policy
 
 
 def test_shared_iterations_are_played_with_the_settings_of_their_own_row():

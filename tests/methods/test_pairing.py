@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coevolve.config.names import PairKind
-from coevolve.config.sections import AgentRecipe, PairingConfig, PairWeights
+from coevolve.config.sections import AgentRecipe, FailureSelection, PairingConfig, PairWeights
 from coevolve.errors import UserError
 from coevolve.methods.pairing import KIND_AGENTS, pair, summary
 from coevolve.records.drops import DropReason
@@ -244,6 +244,52 @@ def test_summary_is_plain_and_says_in_words_which_kind_is_empty():
     }
 
 
+@pytest.mark.parametrize(
+    ("rule", "kept"),
+    [
+        ({"keep": "hardest"}, [0.9, 0.6]),
+        ({"keep": "easiest"}, [0.1, 0.4]),
+        ({"keep": "nearest", "reward": 0.5}, [0.4, 0.6]),
+        ({"keep": "nearest", "reward": 0.8}, [0.9, 0.6]),
+        ({"keep": "random"}, None),
+    ],
+)
+def test_of_several_failures_only_the_selected_ones_are_paired_and_the_others_are_counted(rule, kept):
+    """Copies, broken and empty episodes take no place of a failure; successes and the other agent keep theirs."""
+    rewards = {"a": 0.4, "b": 0.9, "c": 0.1, "d": 0.6}
+    failures = [side("failure", "t", reward, action, sample=n) for n, (action, reward) in enumerate(rewards.items())]
+    useless = [
+        side("failure", "t", 0.9, "b", sample=4),
+        side("failure", "t", 0.95, "e", sample=5, stop=StopReason.ENV_ERROR),
+        side("failure", "t", 0.95, "", sample=6),
+        side("failure", "t", 1.0, "f", sample=7),
+    ]
+    expert, target = side("expert", "t", 1.0, "x"), side("target", "t", 0.5, "g")
+    rules = PLAIN.model_copy(update={"failures": FailureSelection(per_task=2, **rule)})
+    result = paired((TARGET, FAILURE, BOTH), rules, expert=[expert], target=[target], failure=failures + useless)
+    if kept is None:
+        kept = [e.reward for e in sorted(failures, key=lambda each: each.digest())[:2]]
+    rejected = [made.rejected_reward for made in result.pairs if made.kind is FAILURE]
+    assert sorted(rejected) == sorted(kept)
+    assert sorted({made.chosen_reward + made.rejected_reward - 0.5 for made in result.pairs if made.kind is BOTH}) == (
+        pytest.approx(sorted(kept))
+    )
+    assert [made.kind for made in result.pairs].count(TARGET) == 1
+    of_experts = Counter(drop.reason for drop in result.drops if drop.kind is FAILURE)
+    assert of_experts == {
+        DropReason.NOT_SELECTED: 3, DropReason.ENV_ERROR: 1, DropReason.EMPTY: 1, DropReason.TIE: 1
+    }  # fmt: skip
+
+
+def test_selected_failures_are_as_many_in_every_order():
+    failures = [side("failure", "t", reward, action) for action, reward in {"a": 0.4, "b": 0.9, "c": 0.1}.items()]
+    for per_task, expected in ((1, 1), (2, 2), (3, 3), (8, 3)):
+        for keep in ("hardest", "easiest", "random"):
+            rules = PLAIN.model_copy(update={"failures": FailureSelection(keep=keep, per_task=per_task)})
+            result = paired((FAILURE,), rules, expert=[side("expert", "t", 1.0, "x")], failure=failures)
+            assert len(result.pairs) == expected
+
+
 @st.composite
 def situations(draw):
     """Tasks and random episodes of them, some missing, empty, tied, identical, broken, or of a task not explored."""
@@ -262,6 +308,7 @@ def situations(draw):
         within=draw(st.booleans()),
         hard_negative=draw(st.sampled_from([None, 0.6])),
         drop_conflicts=draw(st.booleans()),
+        failures=draw(st.sampled_from([None, FailureSelection(keep="hardest", per_task=1)])),
     )
     kinds = draw(st.sets(st.sampled_from(list(KIND_AGENTS))))
     return (

@@ -216,7 +216,8 @@ REFERENCE = training(
 def _scores(layout: Layout, model: str, env: str, branch: Branch, agent: AgentName) -> str:
     """Reference log-probs for an agent's training; what all methods can share lies under the base."""
     recipe, shared = layout.recipe(branch.method), Branch("base", branch.seed, 0)
-    if recipe.learns == "steps":  # whose pairs begin in the middle of a trajectory
+    selected = for_method(layout.suite, branch.method, agent).pairing.failures
+    if recipe.learns == "steps" or selected:  # pairs from the middle of a trajectory on, or of few of the trajectories
         return layout.result(model, env, branch, f"reference/{agent}/pairs/scores.safetensors")
     used = {source for kind in recipe.agents[agent].trains_on for source in KIND_AGENTS[kind]}
     of = "_".join(name for source, name in SOURCES.items() if source in used)

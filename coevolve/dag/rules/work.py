@@ -1,5 +1,6 @@
 """The estimated work of the jobs of several stages: what they train on and play."""
 
+import math
 from collections.abc import Callable
 
 from coevolve.config.derived.methods import for_method
@@ -75,7 +76,8 @@ def explored_tasks(suite: Suite, branch: Branch, expected: Expected) -> float:
 def expected_pairs(suite: Suite, branch: Branch, agent: AgentName, expected: Expected) -> dict[PairKind, float]:
     """The number of an agent's pairs of one iteration, by kind."""
     tasks, recipe = explored_tasks(suite, branch, expected), suite.recipes[branch.method]
-    k = {name: for_method(suite, branch.method, name).rollout.k for name in ("target", "failure")}
+    kept = suite.pairing.failures.per_task if suite.pairing.failures else math.inf
+    k = {name: min(for_method(suite, branch.method, name).rollout.k, kept) for name in ("target", "failure")}
     share = expected.failures if expected.expert_pair_share is None else expected.expert_pair_share
     of_failures = k["target"] * k["failure"] * expected.failures**2 / 2  # choice: half of two failures earn the same
     per_task = {PairKind.FAILURE_FAILURE: of_failures, PairKind.EXPERT_FAILURE: k["failure"] * share}
