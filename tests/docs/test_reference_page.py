@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from coevolve.config.loading import load_suite
 from coevolve.report import table
 from coevolve.report.table import Table
 from coevolve.storage import product_file
@@ -24,6 +25,17 @@ def test_the_pages_are_what_the_script_writes(monkeypatch, tmp_path):
     next(iter(emptied)).write_text("no mark")
     with pytest.raises(ValueError, match="overview"):
         reference_page.filled()
+
+
+def test_the_page_counts_the_finished_seeds_of_running_experiments():
+    page = (front_page.REFERENCE / "README.md").read_text()
+    counts = re.findall(r"\[`(\w+)`\]\(\S+\): (\d+) of (\d+) seeds are finished", page)
+    assert counts
+    for suite, finished, planned in counts:
+        archives = {path.name for path in front_page.ROOT.glob(f"results/evidence/{suite}_*.tar.xz")}
+        seeds = load_suite(suite).seeds
+        assert archives <= {f"{suite}_{seed}.tar.xz" for seed in seeds}
+        assert (int(finished), int(planned)) == (len(archives), len(seeds))
 
 
 def test_no_table_is_typed_by_hand():
