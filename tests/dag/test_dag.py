@@ -59,10 +59,10 @@ def test_a_run_prints_a_line_for_each_job_and_the_report_page(finished):
     labels = [line[1] for line in lines if line]
     assert len(set(labels)) == total
     expected = {
-        "ScienceWorld · untrained",
-        "ScienceWorld · untrained · evaluate",
-        "ScienceWorld · seed 0 · reference target (experts, target)",
-        "ScienceWorld · Co-evolving · seed 0 · iteration 2 · train target",
+        "WebShop · untrained",
+        "WebShop · untrained · evaluate",
+        "WebShop · seed 0 · reference target (experts, target)",
+        "WebShop · Co-evolving · seed 0 · iteration 2 · train target",
         "table1",
     }
     assert expected <= set(labels)
@@ -114,7 +114,7 @@ def test_a_change_reruns_its_readers_and_what_follows(finished, change, counts):
 def test_a_suite_that_extends_another_takes_its_results(finished):
     """Every reuse is printed, and a second run has nothing to do."""
     (finished / "configs/mine.yaml").write_text("extends: nano.yaml\nsuite: mine\n")
-    fine_tuned = "tiny/sciworld/base/seed0/policy/target"
+    fine_tuned = "tiny/webshop/base/seed0/policy/target"
     mine = [*SNAKEMAKE[:-1], "suite=mine"]
     until = ["--", f"results/mine/{fine_tuned}/policy.json"]
     done = snakemake(finished, *until, command=mine)
@@ -186,7 +186,7 @@ def require_equal_products(other: Path, repo: Path, *, at_least: int) -> None:
 
 
 def test_evidence_that_is_missing_or_changed_is_one_sentence(finished, tmp_path):
-    records, archive = finished / "results/nano/tiny/sciworld/base/seed0/eval/records.jsonl", tmp_path / "nano.tar.xz"
+    records, archive = finished / "results/nano/tiny/webshop/base/seed0/eval/records.jsonl", tmp_path / "nano.tar.xz"
     with edited(finished, records.relative_to(finished), lambda text: text + " \n"):
         changed = snakemake(finished, str(archive), command=EVIDENCE)
     elsewhere = records.rename(records.with_name("elsewhere"))
@@ -198,19 +198,19 @@ def test_evidence_that_is_missing_or_changed_is_one_sentence(finished, tmp_path)
 
 
 def test_a_missing_input_that_no_rule_makes_is_an_error_before_anything_runs(finished):
-    gold = finished / "data/sciworld/gold.jsonl"
-    gold.rename(gold.with_name("elsewhere"))
+    claims = finished / "configs/claims.yaml"
+    claims.rename(claims.with_name("elsewhere"))
     for settings in ([], ["dpo={max_grad_norm: 0.5}"]):
         done = snakemake(finished, *settings)
         assert done.returncode != 0
-        sentence = "coevolve: data/sciworld/gold.jsonl: input `experts` of stage `data` does not exist; put it there."
+        sentence = "coevolve: configs/claims.yaml: input `claims` of stage `failures` does not exist; put it there."
         assert done.stderr.splitlines()[1:] == [sentence]
-    gold.with_name("elsewhere").rename(gold)
+    claims.with_name("elsewhere").rename(claims)
 
 
 def test_a_failed_job_is_a_sentence_and_its_log(finished):
     """An evaluation was edited: the products that read it fail, and nothing is printed of how Snakemake ran them."""
-    with edited(finished, "results/nano/tiny/sciworld/eto/seed0/iter2/eval/records.jsonl", lambda text: text + " \n"):
+    with edited(finished, "results/nano/tiny/webshop/eto/seed0/iter2/eval/records.jsonl", lambda text: text + " \n"):
         done = snakemake(finished, command=[*SNAKEMAKE, "--", "differences", "figure3"])
     assert done.returncode != 0
     lines = done.stderr.splitlines()[2:]
@@ -227,7 +227,7 @@ def test_a_failed_job_is_a_sentence_and_its_log(finished):
     assert len(lines) == 7 and "Traceback" not in done.stderr
     exit_status, shown = status(finished)
     assert exit_status == 1
-    (line,) = (line for line in shown if line.startswith("FAILED   figure3: results/nano/tiny/sciworld/eto"))
+    (line,) = (line for line in shown if line.startswith("FAILED   figure3: results/nano/tiny/webshop/eto"))
     assert re.search(problem, line)
 
 
@@ -236,13 +236,13 @@ def test_status_gives_the_command_that_makes_a_deleted_result_again(finished):
     run(finished)
     all_done = f"Suite nano: {jobs_of(finished)} of {jobs_of(finished)} jobs are done."
     assert status(finished) == (0, [all_done, "Report page: results/nano/paper/page/report.html"])
-    weights = finished / "results/nano/tiny/sciworld/eto/seed0/iter2/policy/target/model.safetensors"
+    weights = finished / "results/nano/tiny/webshop/eto/seed0/iter2/policy/target/model.safetensors"
     trained = weights.read_bytes()
     weights.unlink()
     assert "train" not in jobs_to_run(finished)
     exit_status, (_, changed, command, _) = status(finished)
     assert exit_status == 1 and changed.startswith(
-        "CHANGED  ScienceWorld · ETO · seed 0 · iteration 2 · train target: "
+        "CHANGED  WebShop · ETO · seed 0 · iteration 2 · train target: "
     )
     done = snakemake(finished, command=["bash", "-c", command.strip().removeprefix("to make it again: ")])
     assert done.returncode == 0, done.stderr
@@ -258,7 +258,7 @@ def test_pruned_weights_are_needed_by_an_edited_evaluation_alone(finished, tmp_p
     repo = Path(shutil.copytree(finished, tmp_path / "pruned", symlinks=True))
     (repo / "configs/machines/pruning.yaml").write_text("extends: cpu.yaml\nprune_weights: true\n")
     command, before = [*SNAKEMAKE, "machine=pruning"], results(repo)
-    policies = [f"results/nano/tiny/sciworld/{name}/seed0/iter1/policy/target" for name in ("coevolve", "eto")]
+    policies = [f"results/nano/tiny/webshop/{name}/seed0/iter1/policy/target" for name in ("coevolve", "eto")]
     evaluations = [policy.replace("policy/target", "eval") for policy in policies]
     targets = ["--", *(f"{folder}/records.jsonl" for folder in evaluations)]
     shutil.rmtree(repo / evaluations[1])
@@ -268,7 +268,7 @@ def test_pruned_weights_are_needed_by_an_edited_evaluation_alone(finished, tmp_p
     evaluated = done.stderr.index("ETO · seed 0 · iteration 1 · evaluate  ")
     assert done.stderr.index("ETO · seed 0 · iteration 1 · train target  weights pruned") > evaluated
     kept = {
-        path.parent.relative_to(repo / "results/nano/tiny/sciworld")
+        path.parent.relative_to(repo / "results/nano/tiny/webshop")
         for path in (repo / "results/nano").rglob("model.safetensors")
     }
     assert {str(folder) for folder in kept} == {
@@ -278,7 +278,7 @@ def test_pruned_weights_are_needed_by_an_edited_evaluation_alone(finished, tmp_p
     }
     assert "Nothing to be done" in snakemake(repo, command=command).stderr
     assert results(repo) == before and status(repo)[0] == 0
-    why = [sys.executable, "-m", "coevolve", "why", "--suite", "nano", "table1: Co-evolving, ScienceWorld seen"]
+    why = [sys.executable, "-m", "coevolve", "why", "--suite", "nano", "table1: Co-evolving, WebShop"]
     traced = snakemake(repo, command=why)
     assert traced.returncode == 0 and "all as they were" in traced.stdout, traced.stdout + traced.stderr
 
@@ -343,7 +343,7 @@ def test_killed_at_any_moment_it_resumes_to_the_same_bytes(finished, root, tmp_p
         if stage == "rollout":
             exit_status, (_, *lines, again) = status(repo)
             assert exit_status == 0
-            assert any(line.startswith("stopped  ScienceWorld · seed 0 · rollout ") for line in lines)
+            assert any(line.startswith("stopped  WebShop · seed 0 · rollout ") for line in lines)
             assert again == "No run is active; to continue: snakemake --profile smoke --config suite=nano"
     run(repo)
     assert results(repo) == results(finished)
@@ -367,7 +367,7 @@ def status_of_a_run(repo: Path, scheduler: subprocess.Popen[bytes]) -> None:
     assert exit_status == 0
     assert re.fullmatch(r"Suite nano: \d of \d+ jobs are done, [12] running, \d+ to do; about .* left\.", counts)
     assert any(
-        re.fullmatch(r"running  ScienceWorld · seed 0 · rollout (target|failure)  \d:\d\d", line) for line in lines
+        re.fullmatch(r"running  WebShop · seed 0 · rollout (target|failure)  \d:\d\d", line) for line in lines
     )
     assert not [line for line in lines if not line.startswith("running")]
 

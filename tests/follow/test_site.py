@@ -160,7 +160,8 @@ def test_the_command_takes_all_from_a_mirror_folder_and_links_to_scratch(known, 
     pinned = {"sha256": hashlib.sha256(gold).hexdigest()}
     source = pinned | {"file": "gold.jsonl", "url": "https://nowhere.invalid", "licence": "none"}
     experts = {"path": "data/mirror/gold/gold.jsonl"} | pinned
-    suite = {"extends": "nano.yaml", "suite": "mine", "sources": {"gold": source}}
+    extends = {"extends": ["nano.yaml", "envs/sciworld-small.yaml"], "without": ["webshop"]}
+    suite = extends | {"suite": "mine", "sources": {"gold": source}}
     kit.write("configs/nano.yaml", (root / "tests/dag/nano.yaml").read_text())
     kit.write("configs/mine.yaml", yaml.safe_dump(suite | {"envs": {"sciworld": {"experts": experts}}}))
     (tmp_path / "apptainer").write_text("#!/bin/sh\n")
