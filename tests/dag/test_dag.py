@@ -121,9 +121,9 @@ def test_a_suite_that_extends_another_takes_its_results(finished):
     assert done.returncode == 0, done.stderr[-4000:]
     printed = re.findall(r"^(.*)  reused from results/nano  \[", done.stderr, re.MULTILINE)
     assert sorted(label.rpartition(" · ")[2] for label in printed) == [
-        "data", "pretrain", "sft target", "untrained",
+        "data", "prepare", "pretrain", "sft target", "untrained",
     ]  # fmt: skip
-    assert "4 of 4 jobs reuse results of results/nano; about" in done.stderr
+    assert "5 of 5 jobs reuse results of results/nano; about" in done.stderr
     planned = snakemake(finished, "-n", command=mine)
     assert re.search(
         r"^Suite mine: \d+ of \d+ jobs reuse results of results/nano\.$", planned.stdout + planned.stderr, re.M
@@ -203,7 +203,7 @@ def test_a_missing_input_that_no_rule_makes_is_an_error_before_anything_runs(fin
     for settings in ([], ["dpo={max_grad_norm: 0.5}"]):
         done = snakemake(finished, *settings)
         assert done.returncode != 0
-        sentence = "coevolve: configs/claims.yaml: input `claims` of stage `failures` does not exist; put it there."
+        sentence = "coevolve: configs/claims.yaml: input `claims` of stage `verdicts` does not exist; put it there."
         assert done.stderr.splitlines()[1:] == [sentence]
     claims.with_name("elsewhere").rename(claims)
 
@@ -345,7 +345,7 @@ def test_killed_at_any_moment_it_resumes_to_the_same_bytes(finished, root, tmp_p
             assert exit_status == 0
             assert any(line.startswith("stopped  WebShop · seed 0 · rollout ") for line in lines)
             assert again == "No run is active; to continue: snakemake --profile smoke --config suite=nano"
-    run(repo)
+    run(repo, "--", *(f"results/nano/{name}" for name in results(finished)))
     assert results(repo) == results(finished)
 
 
@@ -458,8 +458,8 @@ def status(repo: Path) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
-def run(repo: Path) -> str:
-    done = snakemake(repo)
+def run(repo: Path, *targets: str) -> str:
+    done = snakemake(repo, *targets)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
     return done.stdout + done.stderr
 

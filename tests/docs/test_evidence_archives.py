@@ -4,7 +4,7 @@ import hashlib
 import re
 import tarfile
 from collections import defaultdict
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -15,18 +15,24 @@ from coevolve.records.provenance import Provenance
 from coevolve.storage import provenance
 from tools import front_page
 
-#: The files in the archives of each committed folder; an archive's name ends with its seeds.
-FOLDERS: dict[str, dict[PurePath, bytes]] = defaultdict(dict)
-for archive in (front_page.ROOT / "results/evidence").iterdir():
-    with tarfile.open(archive) as tar:
-        for entry in tar:
-            path = PurePath(entry.name)
-            FOLDERS[re.sub(r"(_\d+)+$", "", archive.name.partition(".")[0])][path] = tar.extractfile(entry).read()
+#: The archives of each committed folder; an archive's name ends with its seeds.
+FOLDERS: dict[str, list[Path]] = defaultdict(list)
+for archive in sorted((front_page.ROOT / "results/evidence").iterdir()):
+    FOLDERS[re.sub(r"(_\d+)+$", "", archive.name.partition(".")[0])].append(archive)
+
+
+def unpacked(archives: list[Path]) -> dict[PurePath, bytes]:
+    """The files in some archives."""
+    contents = {}
+    for archive in archives:
+        with tarfile.open(archive) as tar:
+            contents |= {PurePath(entry.name): tar.extractfile(entry).read() for entry in tar}
+    return contents
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_the_archives_of_a_folder_have_the_files_of_its_committed_jobs(folder):
-    contents = FOLDERS[folder]
+    contents = unpacked(FOLDERS[folder])
     jobs = {path.parent: Provenance.from_json(text) for path, text in contents.items() if path.name == provenance.NAME}
     committed = {job.result: job.outputs for job in jobs.values()}  # of a suite that still runs
     if (front_page.REFERENCE / folder).exists():

@@ -1,4 +1,4 @@
-"""What is kept of a module's source beside its bytecode is taken only if it is of the same source and the same reader."""
+"""What is kept of a module beside its bytecode is taken only if it is of the same source and the same reader."""
 
 import json
 import subprocess
