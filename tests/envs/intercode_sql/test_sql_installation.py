@@ -133,4 +133,4 @@ def test_make_setup_needs_no_apt_and_the_tests_have_a_server(root):
 
     assert "mysql.sh" not in commands("setup") and "mysql.sh" not in commands("micro")
     assert "envs_setup/mysql.sh" in commands("test")
-    assert "\nenvs_setup/mysql.sh\nmake smoke\n" in (root / ".ci/run").read_text()
+    assert "\npart envs_setup/mysql.sh\npart make smoke\n" in (root / ".ci/run").read_text()
