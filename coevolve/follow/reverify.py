@@ -8,7 +8,7 @@ import lzma
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,8 @@ from coevolve.storage import code_digest, files, jsonl, provenance, pruned
 from coevolve.storage.jsonl import Journal
 
 EPISODES, RECORDS = "episodes.jsonl", "records.jsonl"
+#: The most that an archive is unpacked to; a small one can hold much larger files.
+MAX_ARCHIVE_BYTES = 1 << 34
 
 
 class FileCheck(Record):
@@ -97,12 +99,18 @@ class Agreed(Record):
 
 
 def reverify(
-    path: Path, cache: Path, show: Callable[[FileCheck], None], policy: Path | None = None, turns: int = 1
+    path: Path,
+    cache: Path,
+    show: Callable[[FileCheck], None],
+    policy: Path | None = None,
+    turns: int = 1,
+    given: Mapping[str, Any] | None = None,
 ) -> Reverification:
     """Check a folder of results, or an archive of them; calls `show` with the outcome of each file.
 
     Results that agreed before are read from a journal in `cache`. Up to `turns` turns of a `policy` are scored with it.
-    Raises `UserError` if there is no result, or none of the policy.
+    `given`: this machine's own settings, in place of a record's (`coevolve.config.recorded`). Raises `UserError` if
+    there is no result, or none of the policy.
     """
     checks, hashed = list[FileCheck](), 0
     with contextlib.ExitStack() as stack:
@@ -117,7 +125,7 @@ def reverify(
                 checks.append(FileCheck(file=name, status="unchecked", how=f"no {provenance.NAME} beside it"))
                 show(checks[-1])
         journal = stack.enter_context(contextlib.closing(Journal(cache / "reverify.jsonl", Agreed)))
-        envs = stack.enter_context(contextlib.closing(Environments(cache.resolve())))
+        envs = stack.enter_context(contextlib.closing(Environments(cache.resolve(), given or {})))
         known = {line.key: line for line in journal.records}
         for folder in results:
             result = CheckedResult.read(folder, home)
@@ -250,11 +258,22 @@ def _opened(path: Path, stack: contextlib.ExitStack) -> Path:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve()
     try:
         with tarfile.open(path) as archive:
-            archive.extractall(folder, filter="data")
+            archive.extractall(folder, members=_bounded(archive, path), filter="data")
     except (OSError, tarfile.TarError, lzma.LZMAError, EOFError) as error:
         problem = f"no folder, and no archive that can be read ({brief(error)})"
         raise UserError(f"{path}: {problem}; name a folder of results, or an archive of results/evidence.") from None
     return folder
+
+
+def _bounded(archive: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
+    """The members of an archive; raises `UserError` before their files are larger than `MAX_ARCHIVE_BYTES` together."""
+    total = 0
+    for member in archive:
+        total += member.size
+        if total > MAX_ARCHIVE_BYTES:
+            problem = f"its files are larger than {MAX_ARCHIVE_BYTES:,} bytes together"
+            raise UserError(f"{path}: {problem}; unpack it, and name the folder.")
+        yield member
 
 
 def _results(home: Path, path: Path) -> list[Path]:
