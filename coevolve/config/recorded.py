@@ -44,6 +44,7 @@ HARMLESS = {
     "models.*path": "no reader of records loads a model that a record names",
     "sources.*.file": "files are downloaded for a suite alone",
     "sources.*.url": "files are downloaded for a suite alone",
+    "protocols.*.webshop_timeout": "one of two names of what a shop does",
     "task_evolution.endpoint.timeout_seconds": "no reader of records sends requests to an endpoint",
 }
 #: Parts of a key's last name by which it looks like one of a machine.

@@ -177,7 +177,9 @@ def test_the_tokens_of_a_model_with_a_config_for_its_text_are_counted_there(tmp_
 @pytest.fixture
 def coded(saved):
     """A checkpoint whose architecture and tokenizer need a module of its own, which leaves a file when it is run."""
-    (saved / "code.py").write_text(f"open({str(saved / 'was_run')!r}, 'w')\nclass Config: pass\nModel = Tokens = Config\n")
+    (saved / "code.py").write_text(
+        f"open({str(saved / 'was_run')!r}, 'w')\nclass Config: pass\nModel = Tokens = Config\n"
+    )
     names = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
     with_config(model_type="of_its_own", auto_map=names)(saved)
     return saved
@@ -234,5 +236,7 @@ def test_every_loader_of_transformers_is_called_without_trust(root):
             match call:
                 case ast.Call(func=ast.Attribute(attr="from_pretrained" | "from_config" | "LLM")):
                     calls[f"{path.name}:{call.lineno}"] = ast.unparse(call)
-    trusting = {line: call for line, call in calls.items() if not re.search("trust_remote_code=False|[*]{2}LOCAL", call)}
+    trusting = {
+        line: call for line, call in calls.items() if not re.search("trust_remote_code=False|[*]{2}LOCAL", call)
+    }
     assert len(calls) >= 9 and trusting == {}
