@@ -48,21 +48,22 @@ HARMLESS = {
     "task_evolution.endpoint.timeout_seconds": "no reader of records sends requests to an endpoint",
 }
 #: Parts of a key's last name by which it looks like one of a machine.
-MACHINE_WORDS = frozenset(
-    "path paths file files folder folders dir directory address host hosts port ports url uri socket binary command "
-    "program executable script workers processes memory mb gb device devices gpu gpus timeout seconds".split()
-)
+MACHINE_WORDS = {
+    "path", "paths", "file", "files", "folder", "folders", "dir", "directory", "address", "host", "hostname", "port",
+    "url", "uri", "socket", "binary", "command", "program", "executable", "script", "workers", "processes", "memory",
+    "mb", "gb", "device", "devices", "gpu", "gpus", "timeout", "seconds",
+}  # fmt: skip
 #: The largest number that a record may have at a key, by the first pattern that fits.
 SIZES: dict[str, float] = {
-    "*.seed": math.inf,
-    "*.shuffle": math.inf,
+    "envs.*.seed": math.inf,
+    "envs.*.shuffle": math.inf,
     "seeds.*": math.inf,
     "models.*": math.inf,
     "envs.*.catalogue.generated": 100_000,
     "envs.*.tasks.generated.*": 2_000,
     "envs.*.per_kind": 1_000,
     "iterations.*": 100,
-    "*.iterations": 100,
+    "recipes.*.iterations": 100,
     "rollout.k": 1_000,
     "evaluation.samples": 1_000,
     "report.bootstrap": 100_000,
@@ -81,8 +82,9 @@ def own_settings(config: Mapping[str, Any], given: Mapping[str, Any] = _NONE) ->
     machine's, unless `given` has the key.
     """
     own: dict[str, Any] = dict(config)
-    for group in {"envs", "models"} & own.keys():
-        own[group] = {name: _own_section(f"{group}.{name}", section, given) for name, section in own[group].items()}
+    for group in ("envs", "models"):
+        for name, section in own.get(group, {}).items():
+            own[group] = own[group] | {name: _own_section(f"{group}.{name}", section, given)}
     for key, value in given.items():
         own = _with(own, key.split("."), value)
     for key, value in _leaves("", own):
@@ -105,7 +107,8 @@ def _own_section(key: str, section: dict[str, Any], given: Mapping[str, Any]) ->
     for pattern, value in MACHINE_KEYS.items():
         for prefix in {f"{group}.*.", f"{group}.{kind}."}:
             if pattern.startswith(prefix):
-                section = _with(section, pattern.removeprefix(prefix).split("."), value)
+                key_here = pattern.removeprefix(prefix)
+                section = _with(section, key_here.split("."), given.get(f"{key}.{key_here}", value))
     return section
 
 
@@ -174,8 +177,8 @@ def own_values(assignments: Sequence[str]) -> dict[str, Any]:
     given = Section({}, {})
     for assignment in assignments:
         given.override(assignment)
-    sections = [("", Suite), *((f"envs.{kind}", section_class(kind)) for kind in known_kinds())]
-    names = {key.rpartition(".")[2] for prefix, section in sections for key in section_keys(section, prefix)}
+    sections: list[type[BaseModel]] = [Suite, *map(section_class, known_kinds())]
+    names = {key.rpartition(".")[2] for section in sections for key in section_keys(section)}
     values = dict(_leaves("", given.plain()))
     for key in values:
         if (name := key.rpartition(".")[2]) not in names:

@@ -123,8 +123,10 @@ def execute(
     """Execute the episodes of a result again; returns the first difference, else counts as `FileCheck` has them.
 
     Compared are texts, actions, scores, rewards and stop reasons, the task list, and the notes of the provenance; with
-    the policy's tokenizer, token ids and full contexts. Raises `UserError` if the environment cannot be opened.
+    the policy's tokenizer, token ids and full contexts. Raises `UserError` if the environment cannot be opened, and as
+    `own_settings`.
     """
+    record = own_record(record, envs.given)
     envs.open(_setup(record, locate, envs))
     played = [episode for episode in episodes if episode.stop is not StopReason.ENV_ERROR]
     policy = _policy(record, locate)
@@ -225,12 +227,14 @@ def quirks(record: Provenance) -> Quirks:
     return validated(Quirks, at, Section(record.config["protocols"][record.protocol], {}))
 
 
-def section(record: Provenance, given: Mapping[str, Any] | None = None) -> EnvSection:
-    """The section of a job's environment as this machine reads it; raises as `own_settings`.
+def own_record(record: Provenance, given: Mapping[str, Any]) -> Provenance:
+    """The provenance with this machine's settings, as all checks of this package read it; raises as `own_settings`."""
+    return record.model_copy(update={"config": own_settings(record.config, given)})
 
-    And `UserError` if it is of another version of the kit.
-    """
-    (values,) = own_settings(record.config, given or {})["envs"].values()
+
+def section(record: Provenance) -> EnvSection:
+    """The section of a job's environment; `UserError` if it is of another version of the kit."""
+    (values,) = record.config["envs"].values()
     at = Path(record.result, provenance.NAME)
     return validated(section_class(values["kind"]), at, Section(values, {}))
 
@@ -238,7 +242,7 @@ def section(record: Provenance, given: Mapping[str, Any] | None = None) -> EnvSe
 def _setup(record: Provenance, locate: Locate, envs: Environments) -> Setup:
     """The environment's arguments from the provenance of a job in it; what it shares is prepared if it is not here."""
     (name,), devices = record.config["envs"], {"workers": envs.number, "processes": envs.number // 2}
-    config = section(record, {f"envs.{name}.{key}": value for key, value in devices.items()} | envs.given)
+    config = section(record).model_copy(update=devices)
     switches = quirks(record)
     chance = record.notes.chance if isinstance(record.notes, EpisodeNotes) else None
     if chance is None and config.kind == "webshop" and switches.webshop_draws == "each_job":

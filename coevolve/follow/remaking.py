@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from coevolve.config.derived.methods import models_of
-from coevolve.config.recorded import own_settings
 from coevolve.config.sections import Ablation, GradientsConfig
 from coevolve.config.suite import Suite
 from coevolve.dag.layout import Layout
@@ -70,9 +69,8 @@ def remade_job(record: Provenance) -> Job:
 
 def _suite(record: Provenance) -> Suite:
     """The sections of a provenance as the suite that a stage reads."""
-    config = own_settings(record.config)
-    kinds: dict[str, Any] = {key: Suite.model_fields[key].annotation for key in config}
-    sections = {key: TypeAdapter(kinds[key]).validate_python(value) for key, value in config.items()}
+    kinds: dict[str, Any] = {key: Suite.model_fields[key].annotation for key in record.config}
+    sections = {key: TypeAdapter(kinds[key]).validate_python(value) for key, value in record.config.items()}
     return Suite.model_construct(_fields_set=set(sections), **sections)
 
 

@@ -117,7 +117,7 @@ def reverify(
         home = _opened(path, stack)
         results = _results(home, path)
         played = [each for each in results if (each / EPISODES).exists()]
-        rescored = rescoring.rescore(played, policy, turns) if policy else None
+        rescored = rescoring.rescore(played, policy, turns, given or {}) if policy else None
         began = time.monotonic()
         for file in sorted(home.rglob(EPISODES)):
             if file.parent not in results and not _is_hidden(file.relative_to(home)):
@@ -181,7 +181,7 @@ class CheckedResult:
     def check(self, key: str, envs: Environments) -> Agreed:
         """The outcome of the files that can be executed or made again, and of all others that differ."""
         executed = [self._executed(envs)] if EPISODES in self.hashes else []
-        checks = {check.file: check for check in [*executed, *self._remade()]}
+        checks = {check.file: check for check in [*executed, *self._remade(envs.given)]}
         partial = (self.folder / suite_evidence.MARKER).exists()
         for name, sha256 in (dict.fromkeys(self.hashes, "not listed") | self.record.outputs).items():
             now = self.hashes.get(name, sha256 if partial or name in pruned.deleted(self.folder) else "no such file")
@@ -217,7 +217,7 @@ class CheckedResult:
         how = f"{outcome['episodes']:,} episodes, {outcome['turns']:,} turns executed again"
         return self._check(EPISODES, how).model_copy(update=outcome)
 
-    def _remade(self) -> list[FileCheck]:
+    def _remade(self, given: Mapping[str, Any]) -> list[FileCheck]:
         """The outcomes of the files that are made again."""
         evaluated, declared = RECORDS in self.hashes, STAGES.get(self.record.stage)
         if not evaluated and not (declared and declared.remade):
@@ -225,9 +225,10 @@ class CheckedResult:
         if evaluated and EPISODES not in self.hashes:
             return [self._unchecked(RECORDS, "the episodes that it is made of are not here")]
         try:
+            record = reexecution.own_record(self.record, given)
             if evaluated:
-                return [self._check(RECORDS, "made again", remaking.records(self.folder, self.record))]
-            made = remaking.stage(self.folder, self.record, self.locate)
+                return [self._check(RECORDS, "made again", remaking.records(self.folder, record))]
+            made = remaking.stage(self.folder, record, self.locate)
         except UserError as error:
             return [self._unchecked(name, error) for name in ([RECORDS] if evaluated else self.hashes)]
         how = f"made again; it was made at commit {self.record.commit[:12]}"

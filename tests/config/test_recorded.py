@@ -40,7 +40,7 @@ def test_every_key_that_looks_like_a_machines_is_in_the_list_or_declared_harmles
 
 def test_a_new_key_that_looks_like_a_machines_is_found():
     class Server(Strict):
-        hostname: str
+        name: str
         listen_port: int | None
         data: dict[str, SourceFile]
 
@@ -79,6 +79,7 @@ def test_every_listed_key_exists_and_has_a_value_of_its_type(config):
         ("envs.intercode_sql.items.per_kind", 1e12),
         ("envs.sciworld.tasks.generated.train", 10**12),
         ("iterations.webshop", 10**12),
+        ("iterations.of_a_name_with_a.seed", 10**12),
         ("rollout.k", 10**12),
         ("evaluation.samples", float("inf")),
         ("report.bootstrap", 10**12),

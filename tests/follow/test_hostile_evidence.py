@@ -82,6 +82,16 @@ def test_a_generated_catalogue_of_any_size_is_refused(reverify):
     assert "what is prepared here from the same settings is not" in reason
 
 
+def test_a_file_elsewhere_is_read_where_who_checks_says_so(reverify, tmp_path):
+    def change(section):
+        section["dump"] = {"path": "/nowhere/dump.sql", "sha256": files.sha256(tmp_path / "dump.sql")}
+
+    key = "envs.intercode_sql.dump.path"
+    assert f"`{key}`: /nowhere/dump.sql is not below the folder of this command" in reverify("intercode_sql", change)
+    given = ("--set", f"{key}={tmp_path / 'dump.sql'}", "--set", f"{SERVER}.binary=no_such_program")
+    assert "`server.binary`: no_such_program is not an executable" in reverify("intercode_sql", change, *given)
+
+
 def test_an_archive_is_unpacked_up_to_a_bound(coevolve, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MAX_ARCHIVE_BYTES", 1 << 20)
     with (tmp_path / "large").open("wb") as file:

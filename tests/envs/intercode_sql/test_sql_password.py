@@ -24,14 +24,14 @@ def connect(address):
 
 @pytest.mark.parametrize("method", MESSAGES)
 def test_a_server_without_tls_that_asks_for_the_password_does_not_get_it(method):
-    with serving(method) as (address, got):
-        with pytest.raises(UserError, match="asks for the password itself without TLS, so it is not sent; turn TLS on"):
-            connect(address)
+    sentence = "asks for the password itself without TLS, so it is not sent; turn TLS on"
+    with serving(method) as (address, got), pytest.raises(UserError, match=sentence):
+        connect(address)
     assert b"user\0" in got and PASSWORD not in got
 
 
 def test_a_server_at_a_local_socket_gets_it(tmp_path):
-    with serving("mysql_clear_password", tmp_path / "sock") as (address, got):
-        with pytest.raises(EnvError):  # it ends then
-            connect(address)
+    # The server ends then.
+    with serving("mysql_clear_password", tmp_path / "sock") as (address, got), pytest.raises(EnvError):
+        connect(address)
     assert PASSWORD + b"\0" in got
