@@ -206,7 +206,7 @@ def evaluate(options: argparse.Namespace) -> int:
 )
 def reverify_results(options: argparse.Namespace) -> int:
     """Execute recorded actions again, and make records, pairs and products again; exit status 1: something differs."""
-    from coevolve.config.recorded import own_values
+    from coevolve.config.recorded import given_values
     from coevolve.follow.reverify import reverify
 
     outcome = reverify(
@@ -215,7 +215,7 @@ def reverify_results(options: argparse.Namespace) -> int:
         lambda check: None if options.json else show(check),
         options.policy,
         options.turns,
-        own_values(options.set),
+        given_values(options.set),
     )
     show(outcome.to_json() if options.json else outcome.summary())
     return outcome.exit_status

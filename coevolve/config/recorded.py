@@ -74,27 +74,27 @@ MOST_ENTRIES = 1_000
 _NONE: Mapping[str, Any] = {}
 
 
-def own_settings(config: Mapping[str, Any], given: Mapping[str, Any] = _NONE) -> dict[str, Any]:
+def settings_here(config: Mapping[str, Any], given: Mapping[str, Any] = _NONE) -> dict[str, Any]:
     """The sections of a record with `MACHINE_KEYS` for what is about a machine.
 
     `given`: this machine's own values by dotted key, such as `envs.intercode_sql.server.address`. Raises `UserError`
     for a number beyond `SIZES`, a file outside of this folder, and a key of another package that looks like a
     machine's, unless `given` has the key.
     """
-    own: dict[str, Any] = dict(config)
+    here: dict[str, Any] = dict(config)
     for group in ("envs", "models"):
-        for name, section in own.get(group, {}).items():
-            own[group] = own[group] | {name: _own_section(f"{group}.{name}", section, given)}
+        for name, section in here.get(group, {}).items():
+            here[group] = here[group] | {name: _section_here(f"{group}.{name}", section, given)}
     for key, value in given.items():
-        own = _with(own, key.split("."), value)
-    for key, value in _leaves("", own):
+        here = _with(here, key.split("."), value)
+    for key, value in _leaves("", here):
         if key not in given:
             _require_bounded(key, value)
-    return own
+    return here
 
 
-def _own_section(key: str, section: dict[str, Any], given: Mapping[str, Any]) -> Any:
-    """An environment's or a model's section; raises as `own_settings`."""
+def _section_here(key: str, section: dict[str, Any], given: Mapping[str, Any]) -> Any:
+    """An environment's or a model's section; raises as `settings_here`."""
     group, kind = key.partition(".")[0], section.get("kind", "*")
     if group == "envs":
         unknown = undeclared(section_keys(section_class(kind), f"envs.{kind}"))
@@ -172,7 +172,7 @@ def undeclared(keys: Iterable[str]) -> list[str]:
     return [key for key in looking if key not in listed and not any(fnmatchcase(key, each) for each in HARMLESS)]
 
 
-def own_values(assignments: Sequence[str]) -> dict[str, Any]:
+def given_values(assignments: Sequence[str]) -> dict[str, Any]:
     """The values of the option `--set`, by dotted key; raises `UserError` for a key that no section has."""
     given = Section({}, {})
     for assignment in assignments:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from coevolve.chat.prompts import without_surrogates
 from coevolve.config.environments import EnvSection
 from coevolve.config.kinds import section_class
-from coevolve.config.recorded import own_settings
+from coevolve.config.recorded import settings_here
 from coevolve.config.restriction import digest
 from coevolve.config.sections import Quirks
 from coevolve.config.validation import validated
@@ -124,9 +124,9 @@ def execute(
 
     Compared are texts, actions, scores, rewards and stop reasons, the task list, and the notes of the provenance; with
     the policy's tokenizer, token ids and full contexts. Raises `UserError` if the environment cannot be opened, and as
-    `own_settings`.
+    `settings_here`.
     """
-    record = own_record(record, envs.given)
+    record = record_here(record, envs.given)
     envs.open(_setup(record, locate, envs))
     played = [episode for episode in episodes if episode.stop is not StopReason.ENV_ERROR]
     policy = _policy(record, locate)
@@ -227,9 +227,9 @@ def quirks(record: Provenance) -> Quirks:
     return validated(Quirks, at, Section(record.config["protocols"][record.protocol], {}))
 
 
-def own_record(record: Provenance, given: Mapping[str, Any]) -> Provenance:
-    """The provenance with this machine's settings, as all checks of this package read it; raises as `own_settings`."""
-    return record.model_copy(update={"config": own_settings(record.config, given)})
+def record_here(record: Provenance, given: Mapping[str, Any]) -> Provenance:
+    """The provenance with this machine's settings, as all checks of this package read it; raises as `settings_here`."""
+    return record.model_copy(update={"config": settings_here(record.config, given)})
 
 
 def section(record: Provenance) -> EnvSection:

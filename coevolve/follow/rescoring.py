@@ -121,7 +121,7 @@ def _turns(folder: Path, policy: Path, sha256: str, given: Mapping[str, Any]) ->
     """The sampled turns of a policy in the folder of a result, in its order."""
     record, episodes = provenance.read(folder / provenance.NAME), jsonl.read(folder / "episodes.jsonl", Trajectory)
     if played := [each for each in episodes if each.policy and each.policy.sha256 == sha256]:
-        record = reexecution.own_record(record, given)
+        record = reexecution.record_here(record, given)
         _, read = reexecution.token_reader(record, policy)
         for episode in played:
             for number, turn in enumerate(episode.turns):

@@ -225,7 +225,7 @@ class CheckedResult:
         if evaluated and EPISODES not in self.hashes:
             return [self._unchecked(RECORDS, "the episodes that it is made of are not here")]
         try:
-            record = reexecution.own_record(self.record, given)
+            record = reexecution.record_here(self.record, given)
             if evaluated:
                 return [self._check(RECORDS, "made again", remaking.records(self.folder, record))]
             made = remaking.stage(self.folder, record, self.locate)

@@ -7,7 +7,7 @@ import pytest
 from coevolve.config import recorded
 from coevolve.config.kinds import known_kinds, section_class
 from coevolve.config.loading import load_suite
-from coevolve.config.recorded import HARMLESS, MACHINE_KEYS, own_settings, own_values, section_keys, undeclared
+from coevolve.config.recorded import HARMLESS, MACHINE_KEYS, given_values, section_keys, settings_here, undeclared
 from coevolve.config.restriction import as_dict
 from coevolve.config.sections import SourceFile, Strict
 from coevolve.config.suite import Suite
@@ -64,9 +64,9 @@ def test_every_listed_key_exists_and_has_a_value_of_its_type(config):
             names = config["envs"] if "*" in key else [key.split(".")[1]]
             for name in names:
                 stranger = with_key(stranger, key.replace("*", name), "a stranger's")
-    own = own_settings(stranger)
+    own = settings_here(stranger)
     assert "a stranger's" not in str(own)
-    assert own == own_settings(config)
+    assert own == settings_here(config)
     for section in own["envs"].values():
         section_class(section["kind"]).model_validate(section)
 
@@ -90,17 +90,19 @@ def test_every_listed_key_exists_and_has_a_value_of_its_type(config):
 def test_a_size_beyond_its_bound_is_refused_in_one_sentence(config, key, value):
     large = with_key(config, key, value)
     with pytest.raises(UserError, match=rf"^`{key}` (is|has) .* that a record may have.*\.$"):
-        own_settings(large)
+        settings_here(large)
     if not isinstance(value, list):
-        assert own_settings(large, {key: 3}), "who runs the command may say how much"
+        assert settings_here(large, {key: 3}), "who runs the command may say how much"
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../../other"])
 def test_a_file_outside_of_this_folder_is_given_by_who_runs_the_command(config, path):
     key = "envs.intercode_sql.dump.path"
     with pytest.raises(UserError, match=f"`{key}`: {path} is not below .*; give yours with `--set {key}=VALUE`."):
-        own_settings(with_key(config, key, path))
-    assert own_settings(with_key(config, key, path), {key: "/mine"})["envs"]["intercode_sql"]["dump"]["path"] == "/mine"
+        settings_here(with_key(config, key, path))
+    assert (
+        settings_here(with_key(config, key, path), {key: "/mine"})["envs"]["intercode_sql"]["dump"]["path"] == "/mine"
+    )
 
 
 def test_a_key_of_another_package_that_looks_like_a_machines_needs_a_value_of_ones_own(config, monkeypatch):
@@ -109,22 +111,22 @@ def test_a_key_of_another_package_that_looks_like_a_machines_needs_a_value_of_on
     with pytest.raises(
         UserError, match=f"`{key}` is about a machine, so a record's is not used; give yours with `--set"
     ):
-        own_settings(config)
-    assert own_settings(config, {key: "mysqld"})["envs"]["intercode_sql"]["server"]["binary"] == "mysqld"
+        settings_here(config)
+    assert settings_here(config, {key: "mysqld"})["envs"]["intercode_sql"]["server"]["binary"] == "mysqld"
 
 
 def test_own_values_are_yaml_by_dotted_key_and_a_key_that_no_section_has_is_named():
-    assert own_values(["envs.intercode_sql.server.address=null", "envs.sciworld.memory_mb=512"]) == {
+    assert given_values(["envs.intercode_sql.server.address=null", "envs.sciworld.memory_mb=512"]) == {
         "envs.intercode_sql.server.address": None,
         "envs.sciworld.memory_mb": 512,
     }
     with pytest.raises(UserError, match=r"--set envs\.sciworld\.memory: no section has a key `memory`; did you mean"):
-        own_values(["envs.sciworld.memory=1"])
+        given_values(["envs.sciworld.memory=1"])
 
 
 @pytest.mark.parametrize("name", ["smoke", "paper", "micro", "smoke_agent_data", "real_tuned"])
 def test_the_settings_of_the_kits_suites_are_read_as_they_are(name):
     suite = load_suite(name)
-    own = as_dict(suite.model_validate(own_settings(as_dict(suite))))
+    own = as_dict(suite.model_validate(settings_here(as_dict(suite))))
     assert own == as_dict(suite)
     assert recorded.MOST_ENTRIES < 10_000
