@@ -195,10 +195,18 @@ def evaluate(options: argparse.Namespace) -> int:
     argument("--cache", type=Path, default=CACHE, metavar="DIR", help="what agreed before (default: %(default)s)"),
     argument("--policy", type=Path, metavar="DIR", help="also score tokens again with the policy that sampled them"),
     argument("--turns", type=positive, default=64, help="turns that --policy scores (default: %(default)s)"),
+    argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of this machine, such as envs.intercode_sql.server.binary; a record's own is not used",
+    ),
     JSON,
 )
 def reverify_results(options: argparse.Namespace) -> int:
     """Execute recorded actions again, and make records, pairs and products again; exit status 1: something differs."""
+    from coevolve.config.recorded import given_values
     from coevolve.follow.reverify import reverify
 
     outcome = reverify(
@@ -207,6 +215,7 @@ def reverify_results(options: argparse.Namespace) -> int:
         lambda check: None if options.json else show(check),
         options.policy,
         options.turns,
+        given_values(options.set),
     )
     show(outcome.to_json() if options.json else outcome.summary())
     return outcome.exit_status

@@ -6,16 +6,17 @@ import contextlib
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from coevolve.chat.prompts import without_surrogates
 from coevolve.config.environments import EnvSection
 from coevolve.config.kinds import section_class
+from coevolve.config.recorded import settings_here
 from coevolve.config.restriction import digest
 from coevolve.config.sections import Quirks
 from coevolve.config.validation import validated
@@ -64,10 +65,14 @@ class FileDifference(Record):
 
 
 class Environments:
-    """The environments of the last settings, open until a result has others; `cache` keeps what is prepared here."""
+    """The environments of the last settings, open until a result has others; `cache` keeps what is prepared here.
 
-    def __init__(self, cache: Path) -> None:
-        self.cache, self.number = cache, 2 * (os.cpu_count() or 1)  # two neighbours share a worker process
+    `given`: this machine's own settings, in place of a record's (`coevolve.config.recorded`).
+    """
+
+    def __init__(self, cache: Path, given: Mapping[str, Any]) -> None:
+        self.given, self.cache = given, cache
+        self.number = 2 * (os.cpu_count() or 1)  # two neighbours share a worker process
         self._stack, self._key, self._free = contextlib.ExitStack(), "", SimpleQueue[Env]()
 
     def open(self, setup: Setup) -> None:
@@ -118,8 +123,10 @@ def execute(
     """Execute the episodes of a result again; returns the first difference, else counts as `FileCheck` has them.
 
     Compared are texts, actions, scores, rewards and stop reasons, the task list, and the notes of the provenance; with
-    the policy's tokenizer, token ids and full contexts. Raises `UserError` if the environment cannot be opened.
+    the policy's tokenizer, token ids and full contexts. Raises `UserError` if the environment cannot be opened, and as
+    `settings_here`.
     """
+    record = record_here(record, envs.given)
     envs.open(_setup(record, locate, envs))
     played = [episode for episode in episodes if episode.stop is not StopReason.ENV_ERROR]
     policy = _policy(record, locate)
@@ -204,7 +211,7 @@ def token_reader(record: Provenance, policy: Path) -> tuple[Renderer, ReadIds]:
     (model,) = record.config["models"].values()
     long_prompt = record.config["protocols"][record.protocol]["long_prompt"]
     window = ContextWindow(renderer, model["context"], long_prompt)
-    single_message = section(record, workers=1).single_message
+    single_message = section(record).single_message
 
     def read(episode: Trajectory, turn: int) -> Ids | None:
         whole = Conversation(_name(episode), 0, episode.prompt, episode.turns[:turn])
@@ -220,16 +227,22 @@ def quirks(record: Provenance) -> Quirks:
     return validated(Quirks, at, Section(record.config["protocols"][record.protocol], {}))
 
 
-def section(record: Provenance, **settings: int) -> EnvSection:
-    """The section of a job's environment, with `settings`; `UserError` if it is of another version of the kit."""
+def record_here(record: Provenance, given: Mapping[str, Any]) -> Provenance:
+    """The provenance with this machine's settings, as all checks of this package read it; raises as `settings_here`."""
+    return record.model_copy(update={"config": settings_here(record.config, given)})
+
+
+def section(record: Provenance) -> EnvSection:
+    """The section of a job's environment; `UserError` if it is of another version of the kit."""
     (values,) = record.config["envs"].values()
     at = Path(record.result, provenance.NAME)
-    return validated(section_class(values["kind"]), at, Section(values | settings, {}))
+    return validated(section_class(values["kind"]), at, Section(values, {}))
 
 
 def _setup(record: Provenance, locate: Locate, envs: Environments) -> Setup:
     """The environment's arguments from the provenance of a job in it; what it shares is prepared if it is not here."""
-    (name,), config = record.config["envs"], section(record, workers=envs.number, processes=envs.number // 2)
+    (name,), devices = record.config["envs"], {"workers": envs.number, "processes": envs.number // 2}
+    config = section(record).model_copy(update=devices)
     switches = quirks(record)
     chance = record.notes.chance if isinstance(record.notes, EpisodeNotes) else None
     if chance is None and config.kind == "webshop" and switches.webshop_draws == "each_job":

@@ -28,18 +28,12 @@ from coevolve.run.job import Job
 from coevolve.stages import evaluate
 from coevolve.storage import jsonl, provenance
 
-#: Keys that a provenance leaves out because they change no result.
-_LEFT_OUT: dict[str, dict[str, Any]] = {
-    "envs": {"workers": 1},
-    "endpoint": {"concurrency": 1, "timeout_seconds": 1.0, "retries": 0, "price_in": 0.0, "price_out": 0.0},
-}
-
 
 def records(folder: Path, record: Provenance) -> FileDifference | None:
     """How the `records.jsonl` of an evaluation differs from that of its episodes."""
     quirks = reexecution.quirks(record)
     episodes, samples = jsonl.read(folder / "episodes.jsonl", Trajectory), record.config["evaluation"]["samples"]
-    needs_actions = reexecution.section(record, **_LEFT_OUT["envs"]).needs_actions
+    needs_actions = reexecution.section(record).needs_actions
     made = evaluate.records(episodes, quirks, record.seeds["suite"], samples, needs_actions)
     return _difference(folder / "records.jsonl", "".join(f"{each.to_json()}\n" for each in made).encode())
 
@@ -75,16 +69,8 @@ def remade_job(record: Provenance) -> Job:
 
 def _suite(record: Provenance) -> Suite:
     """The sections of a provenance as the suite that a stage reads."""
-    config: dict[str, Any] = {**record.config}
-    if "envs" in config:
-        config["envs"] = {name: _LEFT_OUT["envs"] | section for name, section in config["envs"].items()}
-    if "models" in config:
-        config["models"] = {
-            name: model | {"endpoint": model["endpoint"] and _LEFT_OUT["endpoint"] | model["endpoint"]}
-            for name, model in config["models"].items()
-        }
-    kinds: dict[str, Any] = {key: Suite.model_fields[key].annotation for key in config}
-    sections = {key: TypeAdapter(kinds[key]).validate_python(value) for key, value in config.items()}
+    kinds: dict[str, Any] = {key: Suite.model_fields[key].annotation for key in record.config}
+    sections = {key: TypeAdapter(kinds[key]).validate_python(value) for key, value in record.config.items()}
     return Suite.model_construct(_fields_set=set(sections), **sections)
 
 

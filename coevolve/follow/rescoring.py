@@ -6,11 +6,11 @@ A batch of another size or another processor changes the last bits of logits, so
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -80,15 +80,15 @@ class SampledTurn:
         return self.read(self.episode, self.number) or (), self.turn.token_ids
 
 
-def rescore(folders: Sequence[Path], policy: Path, limit: int) -> Rescoring:
+def rescore(folders: Sequence[Path], policy: Path, limit: int, given: Mapping[str, Any]) -> Rescoring:
     """Score up to `limit` turns of the policy in a directory, evenly spaced in the results' order.
 
-    Raises `UserError` if no episode in the folders is of the policy.
+    `given`: this machine's own settings. Raises `UserError` if no episode in the folders is of the policy.
     """
     from coevolve.policies.token_scores import token_scores  # imports torch
 
     sha256 = policy_dir.digest(policy)
-    played = [turn for folder in folders for turn in _turns(folder, policy, sha256)]
+    played = [turn for folder in folders for turn in _turns(folder, policy, sha256, given)]
     if not played:
         raise UserError(
             f"--policy {policy}: no recorded token is of this policy (sha256 {sha256[:12]}); name the folder of "
@@ -117,10 +117,11 @@ def rescore(folders: Sequence[Path], policy: Path, limit: int) -> Rescoring:
     )
 
 
-def _turns(folder: Path, policy: Path, sha256: str) -> Iterator[SampledTurn]:
+def _turns(folder: Path, policy: Path, sha256: str, given: Mapping[str, Any]) -> Iterator[SampledTurn]:
     """The sampled turns of a policy in the folder of a result, in its order."""
     record, episodes = provenance.read(folder / provenance.NAME), jsonl.read(folder / "episodes.jsonl", Trajectory)
     if played := [each for each in episodes if each.policy and each.policy.sha256 == sha256]:
+        record = reexecution.record_here(record, given)
         _, read = reexecution.token_reader(record, policy)
         for episode in played:
             for number, turn in enumerate(episode.turns):

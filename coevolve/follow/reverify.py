@@ -8,7 +8,7 @@ import lzma
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,8 @@ from coevolve.storage import code_digest, files, jsonl, provenance, pruned
 from coevolve.storage.jsonl import Journal
 
 EPISODES, RECORDS = "episodes.jsonl", "records.jsonl"
+#: The most that an archive is unpacked to; a small one can hold much larger files.
+MAX_ARCHIVE_BYTES = 1 << 34
 
 
 class FileCheck(Record):
@@ -97,19 +99,25 @@ class Agreed(Record):
 
 
 def reverify(
-    path: Path, cache: Path, show: Callable[[FileCheck], None], policy: Path | None = None, turns: int = 1
+    path: Path,
+    cache: Path,
+    show: Callable[[FileCheck], None],
+    policy: Path | None = None,
+    turns: int = 1,
+    given: Mapping[str, Any] | None = None,
 ) -> Reverification:
     """Check a folder of results, or an archive of them; calls `show` with the outcome of each file.
 
     Results that agreed before are read from a journal in `cache`. Up to `turns` turns of a `policy` are scored with it.
-    Raises `UserError` if there is no result, or none of the policy.
+    `given`: this machine's own settings, in place of a record's (`coevolve.config.recorded`). Raises `UserError` if
+    there is no result, or none of the policy.
     """
     checks, hashed = list[FileCheck](), 0
     with contextlib.ExitStack() as stack:
         home = _opened(path, stack)
         results = _results(home, path)
         played = [each for each in results if (each / EPISODES).exists()]
-        rescored = rescoring.rescore(played, policy, turns) if policy else None
+        rescored = rescoring.rescore(played, policy, turns, given or {}) if policy else None
         began = time.monotonic()
         for file in sorted(home.rglob(EPISODES)):
             if file.parent not in results and not _is_hidden(file.relative_to(home)):
@@ -117,7 +125,7 @@ def reverify(
                 checks.append(FileCheck(file=name, status="unchecked", how=f"no {provenance.NAME} beside it"))
                 show(checks[-1])
         journal = stack.enter_context(contextlib.closing(Journal(cache / "reverify.jsonl", Agreed)))
-        envs = stack.enter_context(contextlib.closing(Environments(cache.resolve())))
+        envs = stack.enter_context(contextlib.closing(Environments(cache.resolve(), given or {})))
         known = {line.key: line for line in journal.records}
         for folder in results:
             result = CheckedResult.read(folder, home)
@@ -173,7 +181,7 @@ class CheckedResult:
     def check(self, key: str, envs: Environments) -> Agreed:
         """The outcome of the files that can be executed or made again, and of all others that differ."""
         executed = [self._executed(envs)] if EPISODES in self.hashes else []
-        checks = {check.file: check for check in [*executed, *self._remade()]}
+        checks = {check.file: check for check in [*executed, *self._remade(envs.given)]}
         partial = (self.folder / suite_evidence.MARKER).exists()
         for name, sha256 in (dict.fromkeys(self.hashes, "not listed") | self.record.outputs).items():
             now = self.hashes.get(name, sha256 if partial or name in pruned.deleted(self.folder) else "no such file")
@@ -209,7 +217,7 @@ class CheckedResult:
         how = f"{outcome['episodes']:,} episodes, {outcome['turns']:,} turns executed again"
         return self._check(EPISODES, how).model_copy(update=outcome)
 
-    def _remade(self) -> list[FileCheck]:
+    def _remade(self, given: Mapping[str, Any]) -> list[FileCheck]:
         """The outcomes of the files that are made again."""
         evaluated, declared = RECORDS in self.hashes, STAGES.get(self.record.stage)
         if not evaluated and not (declared and declared.remade):
@@ -217,9 +225,10 @@ class CheckedResult:
         if evaluated and EPISODES not in self.hashes:
             return [self._unchecked(RECORDS, "the episodes that it is made of are not here")]
         try:
+            record = reexecution.record_here(self.record, given)
             if evaluated:
-                return [self._check(RECORDS, "made again", remaking.records(self.folder, self.record))]
-            made = remaking.stage(self.folder, self.record, self.locate)
+                return [self._check(RECORDS, "made again", remaking.records(self.folder, record))]
+            made = remaking.stage(self.folder, record, self.locate)
         except UserError as error:
             return [self._unchecked(name, error) for name in ([RECORDS] if evaluated else self.hashes)]
         how = f"made again; it was made at commit {self.record.commit[:12]}"
@@ -250,11 +259,22 @@ def _opened(path: Path, stack: contextlib.ExitStack) -> Path:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve()
     try:
         with tarfile.open(path) as archive:
-            archive.extractall(folder, filter="data")
+            archive.extractall(folder, members=_bounded(archive, path), filter="data")
     except (OSError, tarfile.TarError, lzma.LZMAError, EOFError) as error:
         problem = f"no folder, and no archive that can be read ({brief(error)})"
         raise UserError(f"{path}: {problem}; name a folder of results, or an archive of results/evidence.") from None
     return folder
+
+
+def _bounded(archive: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
+    """The members of an archive; raises `UserError` before their files are larger than `MAX_ARCHIVE_BYTES` together."""
+    total = 0
+    for member in archive:
+        total += member.size
+        if total > MAX_ARCHIVE_BYTES:
+            problem = f"its files are larger than {MAX_ARCHIVE_BYTES:,} bytes together"
+            raise UserError(f"{path}: {problem}; unpack it, and name the folder.")
+        yield member
 
 
 def _results(home: Path, path: Path) -> list[Path]:

@@ -23,6 +23,8 @@ from coevolve.storage.policy_dir import ADAPTER_CONFIG, WEIGHTS, require_weights
 _COMPUTED = r"rotary_emb\.inv_freq$"
 #: What wrappers of a model put before the names of its weights.
 _WRAPPERS = ("module.", "_orig_mod.", "base_model.model.")
+#: For every loader of transformers: no network, and no code of a checkpoint is run or asked for.
+LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 #: Names that a message lists.
 _LISTED = 3
 Shapes = Mapping[str, Sequence[int]]
@@ -55,18 +57,25 @@ def read_config(path: Path) -> Any:
     """The content of a folder's config.json; raises `UserError` if transformers cannot read it."""
     files.read_json(path / "config.json")
     try:
-        return AutoConfig.from_pretrained(path, local_files_only=True)
+        return AutoConfig.from_pretrained(path, **LOCAL)
     except (OSError, ValueError, TypeError, StrictDataclassError) as error:
-        raise UserError(f"{path / 'config.json'}: {brief(error)}") from error
+        raise UserError(f"{path / 'config.json'}: {load_problem(error)}") from error
+
+
+def load_problem(error: Exception) -> str:
+    """Why transformers cannot load a part of a checkpoint, as the end of a sentence."""
+    if "trust_remote_code" not in str(error):
+        return brief(error)
+    return "it needs code of its own (`auto_map`), which is never run; give a model that transformers itself has."
 
 
 def _expected(path: Path, config: Any) -> tuple[Shapes, set[str], list[str]]:
     """The shapes of the model's weights, the names that may be missing (tied), and patterns of those to ignore."""
     try:
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except (ValueError, RuntimeError, OverflowError) as error:
-        raise UserError(f"{path / 'config.json'}: no model can be made of it ({brief(error)}).") from error
+        raise UserError(f"{path / 'config.json'}: no model can be made of it ({load_problem(error)}).") from error
     ignored = [_COMPUTED, *(model._keys_to_ignore_on_load_unexpected or ())]
     tied = set(model.all_tied_weights_keys) if config.tie_word_embeddings else set()
     return {name: tuple(weight.shape) for name, weight in model.state_dict().items()}, tied, ignored

@@ -14,9 +14,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
-from coevolve.errors import UserError, brief
+from coevolve.errors import UserError
 from coevolve.policies import adapters
-from coevolve.policies.checkpoint import read_config, require_whole
+from coevolve.policies.checkpoint import LOCAL, load_problem, read_config, require_whole
 from coevolve.storage import policy_dir
 
 
@@ -27,16 +27,16 @@ def load_model(path: Path, dtype: torch.dtype | str = "auto", **options: Any) ->
     """
     config = require_whole(path)
     transformers_logging.disable_progress_bar()
-    options = {"attn_implementation": "sdpa", "local_files_only": True, **options}
+    options = {"attn_implementation": "sdpa", **options}
     if policy_dir.start_of(path):
         dtype = torch.float32 if dtype == "auto" else dtype
         with torch.device("meta"):
-            architecture = type(AutoModelForCausalLM.from_config(config))
+            architecture = type(AutoModelForCausalLM.from_config(config, trust_remote_code=False))
         model = architecture.from_pretrained(
-            None, config=config, state_dict=adapters.merged(path), dtype=dtype, **options
+            None, config=config, state_dict=adapters.merged(path), dtype=dtype, **LOCAL, **options
         )
     else:
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **options)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **LOCAL, **options)
     return model.eval()
 
 
@@ -76,17 +76,18 @@ def compute_dtype(name: str | None) -> torch.dtype:
 
 def load_tokenizer(path: Path) -> Any:
     """The tokenizer with its chat template; `UserError` without one, or if the model has no row for a token of it."""
+    config = read_config(path)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(path, **LOCAL)
     except Exception as error:  # tokenizers raises nothing narrower
         raise UserError(
-            f"{path}: no tokenizer can be loaded ({brief(error)}); copy tokenizer.json beside the weights."
+            f"{path}: no tokenizer can be loaded ({load_problem(error)}); copy tokenizer.json beside the weights."
         ) from error
     if not tokenizer.is_fast:
         raise UserError(f"{path}: its tokenizer has no `tokenizer.json`, and none can be made; use another model.")
     if isinstance(tokenizer.chat_template, dict):  # several, by name
         tokenizer.chat_template = tokenizer.chat_template.get("default")
-    rows, tokens = read_config(path).get_text_config().vocab_size, len(tokenizer)
+    rows, tokens = config.get_text_config().vocab_size, len(tokenizer)
     if tokens > rows:
         raise UserError(
             f"{path}: the tokenizer has {tokens} tokens, the model {rows}; give the tokenizer of this model."

@@ -74,6 +74,7 @@ class VllmPolicy(ContinuousPolicy):
                     model=str(folder),
                     dtype=str(dtype).removeprefix("torch."),
                     max_model_len=settings.context,
+                    trust_remote_code=False,
                     enable_prefix_caching=True,
                     generation_config="vllm",
                     enforce_eager=not torch.cuda.is_available(),

@@ -79,7 +79,10 @@ def evaluate(plan: Plan, env: str, split: str | None, limit: int | None, threads
 
 
 def model_section(options: argparse.Namespace) -> Section:
-    """The suite's section of the model: an endpoint's, or that of a checkpoint with the sha256 of its files."""
+    """The suite's section of the model: an endpoint's, or that of a checkpoint with the sha256 of its files.
+
+    Raises `UserError` for a checkpoint whose config or tokenizer transformers cannot read, before anything is played.
+    """
     if options.model.startswith(("http://", "https://")):
         section: Section = read_yaml(shipped_file(Path("configs/models/endpoint.yaml")))["models"]["endpoint"]
         if not options.name:
@@ -100,6 +103,9 @@ def model_section(options: argparse.Namespace) -> Section:
         "revision": policy_dir.digest(folder),
         "parameters": _parameters(folder),
     }
+    from coevolve.policies.loading import load_tokenizer  # imports torch
+
+    load_tokenizer(folder)
     return Section(values, {})
 
 

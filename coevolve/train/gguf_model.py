@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from coevolve.errors import UserError
+from coevolve.policies.checkpoint import LOCAL
 
 #: What transformers' conversion of the tokenizer loses, by the rule's name in the file (`tokenizer.ggml.pre`).
 #: llama.cpp's rule `smollm` splits a text at every digit before the byte-level rule.
@@ -29,7 +30,7 @@ def convert(source: Path, out: Path) -> None:
     """
     transformers_logging.disable_progress_bar()
     tokenizer = load_tokenizer(source)
-    original = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
+    original = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32, **LOCAL)
     config = original.config
     del config.quantization_config  # the weights are dequantised, and a model with this key is not saved
     model = type(original)(config)
@@ -53,7 +54,7 @@ def load_tokenizer(source: Path) -> Any:
         known = ", ".join(f"`{name}`" for name in PRE_TOKENIZERS)
         problem = f"its tokenizer splits text by the rule `{rule}`, and only {known} is known here"
         raise UserError(f"{source}: {problem}; name the model's original checkpoint (`hub`) in place of `gguf`.")
-    tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+    tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name, **LOCAL)
     backend = tokenizer.backend_tokenizer
     backend.pre_tokenizer = pre_tokenizers.Sequence([*PRE_TOKENIZERS[rule], backend.pre_tokenizer])
     return tokenizer

@@ -12,12 +12,13 @@ from coevolve.policies import optional_packages  # noqa: F401
 
 # isort: split
 import torch
-from transformers import AutoConfig, BitsAndBytesConfig, GenerationConfig
+from transformers import BitsAndBytesConfig, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from coevolve.config.sections import LoraConfig
 from coevolve.errors import UserError
 from coevolve.policies import adapters, loading
+from coevolve.policies.checkpoint import read_config
 from coevolve.records.episodes import PolicyRef
 from coevolve.storage import policy_dir
 
@@ -45,7 +46,7 @@ class TrainingRun:
         """The longest sequence in tokens."""
         if self.context is not None:
             return self.context
-        return int(AutoConfig.from_pretrained(self.start, local_files_only=True).max_position_embeddings)
+        return int(read_config(self.start).max_position_embeddings)
 
     @property
     def mixed(self) -> bool:

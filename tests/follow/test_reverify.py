@@ -8,6 +8,7 @@ import pytest
 from builders import relist
 
 from coevolve.config.loading import load_suite
+from coevolve.config.recorded import settings_here
 from coevolve.config.restriction import as_dict
 from coevolve.config.sections import Quirks
 from coevolve.dag.plan import Plan
@@ -169,7 +170,7 @@ def test_records_are_made_again_with_the_flaws_of_their_environment(suite, malfo
     bfcl = load_suite("smoke_agent_data").envs["bfcl"]
     section = bfcl.model_copy(update={"rules": bfcl.rules.model_copy(update={"malformed": malformed})})
     record = provenance.read(folder / "provenance.json")
-    config = record.config | {"envs": {"bfcl": section.model_dump(mode="json")}}
+    config = settings_here(record.config | {"envs": {"bfcl": section.model_dump(mode="json")}})
     switches = Quirks.model_validate(config["protocols"][record.protocol])
     for needs_actions in (True, False):
         made = evaluate.records(episodes, switches, record.seeds["suite"], 1, needs_actions)
@@ -237,7 +238,7 @@ def test_a_job_that_is_made_again_has_the_sections_and_inputs_of_the_suites_job(
         values |= {
             "stage": stage,
             "wildcards": wildcards,
-            "config": config,
+            "config": settings_here(config),
             "inputs": dict.fromkeys(files_of(inputs), ""),
         }
         values |= {"seeds": {}, "versions": {}, "outputs": {}, "protocol": plan.suite.protocol, "dirty": None}

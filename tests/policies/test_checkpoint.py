@@ -1,7 +1,13 @@
 """Checkpoints that are not whole, as others' tools write them: one sentence each, wherever weights are loaded."""
 
+import ast
 import contextlib
+import io
 import json
+import re
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
@@ -166,3 +172,71 @@ def test_the_tokens_of_a_model_with_a_config_for_its_text_are_counted_there(tmp_
         Gemma3Config(text_config={"vocab_size": size}).save_pretrained(tmp_path)
         with contextlib.nullcontext() if fits else pytest.raises(UserError, match=f"the model {size}"):
             assert len(loading.load_tokenizer(tmp_path)) == rows
+
+
+@pytest.fixture
+def coded(saved):
+    """A checkpoint whose architecture and tokenizer need a module of its own, which leaves a file when it is run."""
+    (saved / "code.py").write_text(
+        f"open({str(saved / 'was_run')!r}, 'w')\nclass Config: pass\nModel = Tokens = Config\n"
+    )
+    names = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
+    with_config(model_type="of_its_own", auto_map=names)(saved)
+    return saved
+
+
+def need_code_of_tokenizer(folder):
+    """The checkpoint's architecture is transformers' own, and its tokenizer is not."""
+    with_config(model_type="llama")(folder)
+    about = {"tokenizer_class": "Tokens", "auto_map": {"AutoTokenizer": ["code.Tokens", None]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+
+
+LOADERS = {
+    "read_config": checkpoint.read_config,
+    "require_whole": checkpoint.require_whole,
+    "load_model": loading.load_model,
+    "load_tokenizer": loading.load_tokenizer,
+    "policy_io.load": policy_io.load,
+    "longest": lambda folder: policy_io.TrainingRun(folder, folder, folder, 0).longest,
+}
+
+
+@pytest.mark.parametrize("answer", ["y\n", ""])
+@pytest.mark.parametrize("loader", LOADERS)
+def test_code_of_a_checkpoint_is_never_run_and_never_asked_for(coded, loader, answer, monkeypatch, capsys):
+    if loader == "load_tokenizer":
+        need_code_of_tokenizer(coded)
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    began = time.monotonic()
+    with pytest.raises(UserError, match=r"needs code of its own \(`auto_map`\), which is never run; give a model"):
+        LOADERS[loader](coded)
+    assert time.monotonic() - began < 10 and not (coded / "was_run").exists()
+    assert "[y/N]" not in capsys.readouterr().out
+
+
+def test_evaluate_model_refuses_a_checkpoint_with_code_at_once(coded, root, tmp_path):
+    words = ("evaluate-model", str(coded), "--env", "webshop-small", "--root", str(tmp_path / "out"))
+    run = subprocess.run(
+        [sys.executable, "-m", "coevolve", *words], input="y\n", capture_output=True, text=True, cwd=root, check=False
+    )
+    assert run.returncode == 2 and "needs code of its own" in run.stderr and "[y/N]" not in run.stdout + run.stderr
+    assert len(run.stderr.splitlines()) == 1 and not (coded / "was_run").exists() and not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_that_names_code_and_does_not_need_it_is_loaded_without(saved):
+    with_config(auto_map={"AutoModelForCausalLM": "missing.Model"})(saved)
+    assert type(loading.load_model(saved)).__name__ == "LlamaForCausalLM"
+
+
+def test_every_loader_of_transformers_is_called_without_trust(root):
+    calls = {}
+    for path in sorted((root / "coevolve").rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match call:
+                case ast.Call(func=ast.Attribute(attr="from_pretrained" | "from_config" | "LLM")):
+                    calls[f"{path.name}:{call.lineno}"] = ast.unparse(call)
+    trusting = {
+        line: call for line, call in calls.items() if not re.search("trust_remote_code=False|[*]{2}LOCAL", call)
+    }
+    assert len(calls) >= 9 and trusting == {}

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pymysql
@@ -13,10 +14,39 @@ import pymysql
 from coevolve.errors import UserError
 
 PASSWORD_VARIABLE = "COEVOLVE_SQL_PASSWORD"
+#: Why no password is sent.
+INSECURE = (
+    "`server.address`: the server asks for the password itself without TLS, so it is not sent; turn TLS on there, or "
+    "connect to its socket (`user@/path/to/socket`)."
+)
 MAX_PORT = 65535
 #: Privileges that allow no change of data.
 READ_PRIVILEGES = frozenset({"SELECT", "SHOW VIEW"})
 _GRANT = re.compile(r"GRANT (?P<privileges>.+) ON `(?P<database>[^`]*)`\..+ TO .+")
+
+
+class PasswordGuard:
+    """PyMySQL's handler of a `method` that sends the password itself: only on a local socket or over TLS."""
+
+    def __init__(self, method: bytes, connection: Any) -> None:
+        self.method, self.connection = method, connection
+
+    def authenticate(self, packet: Any) -> Any:
+        """The server's answer; raises `UserError` on another connection."""
+        if not self.connection._secure:
+            raise UserError(INSECURE)
+        return self.connection._process_auth(self.method, packet)
+
+
+#: Arguments of `pymysql.connect` that protect the password. The full exchange of MySQL's default method, without TLS,
+#: encrypts it with any key that the server sends: with a key that is none it ends before that, as `INSECURE_ERRORS`.
+PROTECTED: dict[str, Any] = {
+    "auth_plugin_map": {
+        method: partial(PasswordGuard, method) for method in (b"mysql_clear_password", b"dialog", b"sha256_password")
+    },
+    "server_public_key": b"none",
+}
+INSECURE_ERRORS = (RuntimeError, ValueError)
 
 
 def connection_arguments(address: str) -> dict[str, Any]:
@@ -29,10 +59,10 @@ def connection_arguments(address: str) -> dict[str, Any]:
     # As bytes: PyMySQL would encode a text as Latin-1.
     account = {"user": user, "password": os.fsencode(os.environ.get(PASSWORD_VARIABLE, ""))}
     if user and location.startswith("/"):
-        return {**account, "unix_socket": location}
+        return {**account, **PROTECTED, "unix_socket": location}
     with contextlib.suppress(UnicodeError):  # an empty label of the host, or a long one
         if user and host.encode("idna") and port.isdecimal() and int(port) <= MAX_PORT:
-            return {**account, "host": host, "port": int(port)}
+            return {**account, **PROTECTED, "host": host, "port": int(port)}
     raise UserError(f"`server.address`: {address} is neither `user@host:port` nor `user@/path/to/socket`; correct it.")
 
 

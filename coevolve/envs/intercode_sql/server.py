@@ -142,6 +142,10 @@ class DatabaseServer(contextlib.AbstractContextManager["DatabaseServer"]):
                 # Preparing for TLS takes 50 times as long as connecting to a socket.
                 ssl_disabled="unix_socket" in endpoint,
             )
+        except external_server.INSECURE_ERRORS as error:
+            if "unix_socket" in endpoint:
+                raise
+            raise UserError(external_server.INSECURE) from error
         except pymysql.MySQLError as error:
             if error.args[0] == ER.BAD_DB_ERROR:
                 raise UserError(f"the database server has no database `{database}`; correct the task's.") from None
