@@ -73,7 +73,9 @@ def test_each_step_plays_its_tasks_with_its_policy_and_its_seed(half, tmp_path, 
 
 
 @pytest.mark.parametrize("lora", [None, WITH_DROPOUT], ids=["full", "lora"])
-@pytest.mark.parametrize(("method", "settings", "until"), [("ppo", {"epochs": 16.0}, 130), ("grpo", {"epochs": 3.0}, 80)])
+@pytest.mark.parametrize(
+    ("method", "settings", "until"), [("ppo", {"epochs": 16.0}, 130), ("grpo", {"epochs": 3.0}, 80)]
+)
 def test_an_interrupted_training_ends_in_the_same_bytes(half, tmp_path, caplog, method, settings, until, lora):
     caplog.set_level("INFO")
     whole, straight = train(method, half, tmp_path, "whole", lora, **settings)
