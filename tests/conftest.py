@@ -16,6 +16,8 @@ settings.load_profile("busy")
 
 # Tests run side by side, on policies too small for a second thread; PyTorch reads it when it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A JVM of a test lives for seconds: compiling its code as for hours takes longer than running it.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 ROOT = Path(__file__).parents[1]
 #: The beginning of the error for a machine without a database server.

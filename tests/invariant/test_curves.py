@@ -137,9 +137,14 @@ def test_preference_training(variant, plain_pairs, machinery, tmp_path):
     assert_same(pair_curve(path, tmp_path / "own", config, lora, pairs), expected)
 
 
+@pytest.fixture(scope="module")
+def plain_rows(llama, tmp_path_factory):
+    """The curve of the plainest supervised training."""
+    return row_curve(llama, tmp_path_factory.mktemp("plain_rows"), SFT)
+
+
 @pytest.mark.parametrize("variant", ROW_VARIANTS.values(), ids=ROW_VARIANTS)
-def test_supervised_training(variant, llama, machinery, tmp_path):
+def test_supervised_training(variant, llama, plain_rows, machinery, tmp_path):
     settings, turned_on = variant
-    expected = row_curve(llama, tmp_path / "plain", SFT)
     machinery(turned_on)
-    assert_same(row_curve(llama, tmp_path / "own", SFT.model_copy(update=settings)), expected)
+    assert_same(row_curve(llama, tmp_path, SFT.model_copy(update=settings)), plain_rows)

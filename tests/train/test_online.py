@@ -20,21 +20,28 @@ from coevolve.train.policy_io import TrainingRun
 BOTH = pytest.mark.parametrize("method", METHODS)
 LEARNING = {
     "ppo": {
-        "epochs": 160.0, "rollouts": 32, "passes": 4, "batch_size": 16, "micro_batch": 16, "discount": 1.0,
-        "gae_lambda": 0.95, "kl": 0.003,
+        "epochs": 96.0, "rollouts": 32, "passes": 4, "batch_size": 16, "micro_batch": 16, "discount": 1.0,
+        "gae_lambda": 0.95, "kl": 0.003, "learning_rate": 2e-3,
     },
-    "grpo": {"epochs": 20.0, "batch_size": 32, "micro_batch": 16, "group": 8, "beta": 0.0, "save_steps": 100},
+    "grpo": {"epochs": 20.0, "batch_size": 32, "micro_batch": 32, "group": 8, "beta": 0.0, "save_steps": 100},
 }  # fmt: skip
+#: One iteration of PPO, two steps of GRPO.
+SHORT = {"ppo": {"epochs": 8.0}, "grpo": {"epochs": 2.0}}
+
+
+@pytest.fixture(scope="module")
+def reward_before(half, tmp_path_factory):
+    """The mean reward of the policy that training starts from."""
+    return mean_reward(half, tmp_path_factory.mktemp("before"))
 
 
 @BOTH
-def test_the_reward_rises(half, tmp_path, method):
-    before = mean_reward(half, tmp_path)
-    report, out = train(method, half, tmp_path, "learned", **LEARNING[method])
-    assert 0.3 < before < 0.6
-    assert mean_reward(out, tmp_path) > before + 0.15
-    steps = {"ppo": 80, "grpo": 10}[method]
-    assert (report.rows, report.dropped, report.truncated, report.steps) == (320, 0, 0, steps)
+def test_the_reward_rises(half, reward_before, tmp_path, method):
+    report, out = train(method, half, tmp_path, "learned", where=world(32), **LEARNING[method])
+    assert 0.3 < reward_before < 0.6
+    assert mean_reward(out, tmp_path) > reward_before + 0.15
+    rows, steps = {"ppo": (192, 48), "grpo": (320, 10)}[method]
+    assert (report.rows, report.dropped, report.truncated, report.steps) == (rows, 0, 0, steps)
     assert [step["step"] for step in report.history] == list(range(1, steps + 1))
     assert policy_dir.describe(out).name == f"{policy_dir.describe(half).name}+{method}"
     if method == "ppo":
@@ -66,7 +73,9 @@ def test_each_step_plays_its_tasks_with_its_policy_and_its_seed(half, tmp_path, 
 
 
 @pytest.mark.parametrize("lora", [None, WITH_DROPOUT], ids=["full", "lora"])
-@pytest.mark.parametrize(("method", "settings", "until"), [("ppo", {"epochs": 24.0}, 200), ("grpo", {}, 120)])
+@pytest.mark.parametrize(
+    ("method", "settings", "until"), [("ppo", {"epochs": 16.0}, 130), ("grpo", {"epochs": 3.0}, 80)]
+)
 def test_an_interrupted_training_ends_in_the_same_bytes(half, tmp_path, caplog, method, settings, until, lora):
     caplog.set_level("INFO")
     whole, straight = train(method, half, tmp_path, "whole", lora, **settings)
@@ -78,7 +87,7 @@ def test_an_interrupted_training_ends_in_the_same_bytes(half, tmp_path, caplog, 
     resumed, out = train(method, half, tmp_path, "torn", lora, **settings)
     assert policy_dir.describe(out).sha256 == policy_dir.describe(straight).sha256 != policy_dir.describe(half).sha256
     assert [step["loss"] for step in resumed.history] == [step["loss"] for step in whole.history]
-    assert (resumed.rows, resumed.steps) == (whole.rows, whole.steps) == {"ppo": (48, 12), "grpo": (32, 4)}[method]
+    assert (resumed.rows, resumed.steps) == (whole.rows, whole.steps) == {"ppo": (32, 8), "grpo": (24, 3)}[method]
     assert (out / "adapter_config.json").exists() == bool(lora)
     told = [record for record in caplog.records if record.levelname == "INFO"]
     assert not [record for record in told if record.name.startswith("accelerate")], "a line for each file"
@@ -87,7 +96,7 @@ def test_an_interrupted_training_ends_in_the_same_bytes(half, tmp_path, caplog, 
 @BOTH
 def test_a_broken_world_is_no_experience(half, tmp_path, method):
     broken = [task.model_copy(update={"data": {"key": 0, "broken": 99}}) for task in TASKS]
-    report, out = train(method, half, tmp_path, "broken", where=world(tasks=broken))
+    report, out = train(method, half, tmp_path, "broken", where=world(tasks=broken), **SHORT[method])
     episodes = jsonl.read(out / "episodes.jsonl", Trajectory)
     assert 0 < report.dropped < len(episodes) == report.rows + report.dropped
     assert all(episode.stop is StopReason.ENV_ERROR or episode.reward == 0 for episode in episodes)
@@ -111,7 +120,7 @@ DISTANCE = "sampling/sampling_logp_difference/mean"
 @BOTH
 def test_log_probs_of_sampling_are_kept_where_they_are_not_the_trainings(half, tmp_path, method):
     for dtype in ("float32", "bfloat16"):
-        report, out = train(method, half, tmp_path, dtype, where=replace(world(), dtype=dtype))
+        report, out = train(method, half, tmp_path, dtype, where=replace(world(), dtype=dtype), **SHORT[method])
         for episode in jsonl.read(out / "episodes.jsonl", Trajectory):
             for turn in episode.turns:
                 assert len(turn.logps) == (len(turn.token_ids) if dtype == "bfloat16" else 0)
@@ -123,9 +132,9 @@ def test_log_probs_of_sampling_are_kept_where_they_are_not_the_trainings(half, t
 
 
 def test_a_process_trains_on_one_of_several_gpus(half, tmp_path, monkeypatch):
-    alone, _ = train("grpo", half, tmp_path, "alone")
+    alone, _ = train("grpo", half, tmp_path, "alone", epochs=2.0)
     see_two_gpus(monkeypatch)
-    beside_another, _ = train("grpo", half, tmp_path, "beside_another")
+    beside_another, _ = train("grpo", half, tmp_path, "beside_another", epochs=2.0)
     assert [step["loss"] for step in beside_another.history] == [step["loss"] for step in alone.history]
 
 

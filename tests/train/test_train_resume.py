@@ -37,7 +37,9 @@ def train(start: Path, out: Path, work: Path, lora: LoraConfig | None):
 
 def train_until(path: Path, *arguments):
     """Train in a process that is killed once `path` exists: a checkpoint's directory is there before it is whole."""
-    process = multiprocessing.get_context("spawn").Process(target=train, args=arguments)
+    # A forked process need not import torch and TRL again, and cannot use a GPU.
+    context = multiprocessing.get_context("spawn" if torch.cuda.is_available() else "fork")
+    process = context.Process(target=train, args=arguments)
     process.start()
     while not path.exists():
         assert process.is_alive(), "the training ended before it could be killed"
