@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from coevolve.chat.chat_template import Renderer
 from coevolve.chat.prompts import prompt_messages
 from coevolve.config.derived.protocol import exploration_temperature, quirks
@@ -30,7 +32,7 @@ from coevolve.train.dpo import run_dpo
 from coevolve.train.policy_io import TrainingRun
 from coevolve.train.sft import run_pretrain, run_sft
 
-SIZES = {"sft": 24, "explore": 12, "evaluate": 12}
+SIZES = {"sft": 16, "explore": 8, "evaluate": 8}
 SUITE = load_suite("smoke", [f"envs.webshop.tasks.{name}={size}" for name, size in SIZES.items()])
 MODEL, RECIPE = SUITE.models["tiny"], SUITE.recipes["coevolve"]
 
@@ -59,15 +61,19 @@ class Experiment:
         work = self.folder / f".work-{name}"
         return TrainingRun(start, self.folder / name, work, seed, context=MODEL.context)
 
-    def base(self, agent: Agent, seed: int) -> Path:
+    def pretrained(self) -> Path:
+        """The model that both agents start from: random weights, which learn the language of the experts."""
+        experts, start = self.experts_of(self.tasks.sft), self.folder / "random"
+        tiny_model.build(MODEL.tiny, context=MODEL.context, texts=texts(experts), seed=0, out=start, name="tiny")
+        pretrained = self.run(start, "pretrained", seed=0)
+        run_pretrain(tokenize(experts, Renderer(loading.load_tokenizer(start))), MODEL.pretrain, pretrained)
+        return pretrained.out
+
+    def base(self, start: Path, agent: Agent, seed: int) -> Path:
         """Section 4.1: an agent's base policy, fine-tuned on the experts alone; agents differ by their seed."""
-        experts, start = self.experts_of(self.tasks.sft), self.folder / f"{agent}_random"
-        tiny_model.build(MODEL.tiny, context=MODEL.context, texts=texts(experts), seed=seed, out=start, name="tiny")
-        tokenized = tokenize(experts, Renderer(loading.load_tokenizer(start)))
-        pretrained = self.run(start, f"{agent}_pretrained", seed)
-        run_pretrain(tokenized, MODEL.pretrain, pretrained)  # random weights learn the language first
-        fine_tuned = self.run(pretrained.out, f"{agent}_base", seed)
-        run_sft(tokenized, SUITE.sft, fine_tuned)  # eq. 3 to 5
+        experts = tokenize(self.experts_of(self.tasks.sft), Renderer(loading.load_tokenizer(start)))
+        fine_tuned = self.run(start, f"{agent}_base", seed)
+        run_sft(experts, SUITE.sft, fine_tuned)  # eq. 3 to 5
         return fine_tuned.out
 
     def play(self, policy: Path, agent: Agent, tasks: Sequence[Task], temperature: float) -> list[Trajectory]:
@@ -99,8 +105,10 @@ class Experiment:
 
 def main(folder: Path) -> dict[str, float]:
     """Run one iteration; returns the target's mean reward before and after it."""
+    torch.set_num_threads(1)  # for so small a model a second one costs more time than it saves
     experiment, temperature = Experiment(folder), exploration_temperature(SUITE)
-    agents: dict[Agent, Path] = {"target": experiment.base("target", 0), "failure": experiment.base("failure", 1)}
+    start, seeds = experiment.pretrained(), (("target", 0), ("failure", 1))
+    agents: dict[Agent, Path] = {agent: experiment.base(start, agent, seed) for agent, seed in seeds}
     explored = {a: experiment.play(p, a, experiment.tasks.explore, temperature) for a, p in agents.items()}
     experiment.train("failure", agents["failure"], explored)  # it explores with this policy in the next iteration
     target = experiment.train("target", agents["target"], explored)

@@ -52,10 +52,15 @@ class Copy:
         assert before.count(old) == 1, f"{name}: {old!r} stands there {before.count(old)} times"
         self.write(name, before.replace(old, new))
 
-    def ask(self, *command):
+    @property
+    def variables(self):
         own = environment(self.folder)
         if self.packages:
             own["PYTHONPATH"] += f"{os.pathsep}{self.packages}"
+        return own
+
+    def ask(self, *command):
+        own = self.variables
         return subprocess.run(command, cwd=self.folder, env=own, capture_output=True, text=True, check=False)
 
     def run(self, *command):

@@ -4,12 +4,18 @@ import pytest
 from policies.chatserver import MODEL, serving
 from policies.shopper import PLAYER
 
+#: Few tasks and intervals of few samples are enough for the page's commands.
+FEW = """
+envs: {webshop: {tasks: {sft: 2, explore: 2, evaluate: 2}}}
+report: {bootstrap: 100}
+"""
+
 
 def test_the_commands_and_the_suite_run(read, kit):
     page = read("endpoints")
     (suite,) = page.blocks("yaml")
     assert f"model: {MODEL}" in suite
-    kit.write("configs/asked.yaml", suite)
+    kit.write("configs/asked.yaml", suite + FEW)
     with serving(PLAYER, count=lambda messages: 10 * len(messages), key="any-word") as server:
         printed = kit.shell("".join(page.blocks("console")).replace("http://127.0.0.1:8000/v1", server.url))
     tokens = sum(10 * len(body["messages"]) for body in server.bodies)

@@ -1,11 +1,15 @@
 """The page on adding an environment is true: its package is installed beside a copy of the kit, and runs."""
 
+import contextlib
 import shutil
 
 import pytest
 
+from coevolve.config.loading import load_suite
+from coevolve.dag.plan import Plan
 from coevolve.records.episodes import Task, Trajectory
 from coevolve.records.evaluation import EvalRecord
+from coevolve.run.job_server import JobServer
 from coevolve.storage import jsonl, provenance
 
 PACKAGE, SUITE = "guess-game", "configs/guess.yaml"
@@ -26,13 +30,15 @@ def page(read):
 
 
 @pytest.fixture(scope="module")
-def before(kit):
-    """Fingerprints of other environments' jobs in a kit without the page's environment."""
-    return kit.python(FINGERPRINTS).splitlines()
+def before(root):
+    """Fingerprints of other environments' jobs in this kit, without the page's environment."""
+    with contextlib.chdir(root):
+        plan = Plan(load_suite("configs/suites/smoke.yaml"))
+        return [f"{stage} {wildcards} {plan.fingerprint(stage, wildcards)}" for stage, wildcards in plan.jobs()]
 
 
 @pytest.fixture(scope="module")
-def added(page, kit, before, tmp_path_factory):
+def added(page, kit, tmp_path_factory):
     """The copy of the kit, with the page's package beside it and a folder on its path for what is installed."""
     ((project,), modules, (suite,)) = (page.blocks(language) for language in ("toml", "python", "yaml"))
     kit.write(f"{PACKAGE}/pyproject.toml", project)
@@ -116,6 +122,20 @@ def test_an_edit_reruns_its_jobs_and_a_copy_that_is_older_is_refused(added, ran,
 
 
 STEP = "    def step(self, action: str | None) -> StepResult:\n"
+#: What is evaluated here ends before an action means anything: short ones, and one retry.
+SHORT = ("rollout.max_new_tokens=1", "rollout.retries=1")
+
+
+@pytest.fixture(scope="module")
+def evaluate(added, ran):
+    """Evaluates the untrained policy again, in processes forked from one that has imported torch."""
+    words = ["python", "-m", "coevolve", "stage", "evaluate", "--suite", "guess", "--out", "results/ended"]
+    words += [word for name in ("model=tiny", "env=guess", "branch=base/untrained") for word in ("--on", name)]
+    words += [word for override in SHORT for word in ("--set", override)]
+    with contextlib.chdir(added.folder):
+        server = JobServer(["evaluate"], added.variables)
+    yield lambda: added.ask(*words)
+    server.stop()
 
 
 @pytest.mark.parametrize(
@@ -130,19 +150,17 @@ STEP = "    def step(self, action: str | None) -> StepResult:\n"
         ),
     ],
 )
-def test_a_step_that_ends_the_process_and_a_broken_environment_end_no_evaluation_well(added, ran, line, sentence):
+def test_a_step_that_ends_the_process_and_a_broken_environment_end_no_evaluation_well(added, evaluate, line, sentence):
     module = added.folder / PACKAGE / "guess_game/domain.py"
     text = module.read_text()
     module.write_text(text.replace(STEP, f"{STEP}        {line}\n"))
-    evaluate = ["coevolve", "stage", "evaluate", "--suite", "guess", "--out", "results/ended"]
-    evaluate += [word for name in ("model=tiny", "env=guess", "branch=base/untrained") for word in ("--on", name)]
-    done = added.ask(*evaluate)
+    done = evaluate()
     number = text.splitlines(keepends=True).index(STEP) + 2
     assert done.returncode == 2, done.stderr
     assert sentence.format(file=f"{module}:{number}") in done.stderr.splitlines()[-1]
     assert not (added.folder / "results/ended").exists()
     module.write_text(text)
-    done = added.ask(*evaluate)
+    done = evaluate()
     assert done.returncode == 0, done.stderr
     assert len(jsonl.read(added.folder / "results/ended/records.jsonl", EvalRecord)) == 6
     shutil.rmtree(added.folder / "results/ended")

@@ -1,25 +1,28 @@
 """The page about evaluating a model is true: its commands run, against a checkpoint and a server on this machine."""
 
 import json
+import logging
 
 from policies.chatserver import serving
 from policies.shopper import PLAYER
 
 
-def test_the_commands_of_the_page_run(read, kit, made):
+def test_the_commands_of_the_page_run(read, root, made, tmp_path, console, monkeypatch, caplog):
     page = read("evaluate_a_model")
-    (kit.folder / "checkpoint").symlink_to(made / "results/glance/tiny/webshop/base/seed0/policy/target")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(root / "configs")
+    (tmp_path / "checkpoint").symlink_to(made / "results/glance/tiny/webshop/base/seed0/policy/target")
     (published,) = page.blocks("yaml")
-    kit.write("published.yaml", published)
+    (tmp_path / "published.yaml").write_text(published)
     checkpoint, endpoint, compared, with_published = page.blocks("console")
-    assert "| mine" in kit.shell(checkpoint)
+    assert "| mine" in console(checkpoint)
+    caplog.set_level(logging.INFO)  # as the command line sets it where pytest does not
     with serving(PLAYER, count=lambda messages: 10 * len(messages), key="any-word") as server:
-        done = kit.ask("bash", "-ec", endpoint.replace("http://127.0.0.1:8000/v1", server.url))
-        assert "| theirs" in done.stdout, done.stderr
-        assert server.url not in done.stderr  # no line for each request
-    result = json.loads((kit.folder / "mine.json").read_text())
+        assert "| theirs" in console(endpoint.replace("http://127.0.0.1:8000/v1", server.url))
+        assert server.bodies and server.url not in caplog.text  # no line for each request
+    result = json.loads((tmp_path / "mine.json").read_text())
     assert result["splits"]["test"]["tasks"] == 10
-    both = kit.shell(compared)
+    both = console(compared)
     assert "mine and theirs, test: comparable: every setting of the evaluation is the same" in both
     assert "smallest difference that could be seen" in both
-    assert "NOT comparable (settings that differ: 4;" in kit.shell(with_published)
+    assert "NOT comparable (settings that differ: 4;" in console(with_published)

@@ -1,12 +1,16 @@
 """The page on adding a method is true: its methods are planned, and what it shows is what comes out."""
 
 import re
+import shlex
 from typing import get_args
 
 import pytest
+from snakemake.cli import parse_config
 
 from coevolve.config.names import ObjectiveName
 from coevolve.config.sections import OBJECTIVE_PARAMETERS
+from coevolve.errors import UserError
+from coevolve.follow.snakemake_run import SnakemakeRun
 
 
 @pytest.fixture(scope="module")
@@ -22,15 +26,22 @@ def planned(page, kit):
     return kit
 
 
-def test_the_parts_it_names_can_be_asked_for(page, planned):
-    listed = planned.shell(page.commands[0]).splitlines()
+@pytest.fixture
+def here(planned, console, monkeypatch):
+    """Runs `coevolve` in the copy's folder, in this process."""
+    monkeypatch.chdir(planned.folder)
+    return console
+
+
+def test_the_parts_it_names_can_be_asked_for(page, here):
+    listed = here(page.commands[0]).splitlines()
     shown = page.blocks("text")[0].splitlines()
     assert len(shown) == 3
     assert set(shown) <= set(listed)
 
 
-def test_the_plan_has_the_jobs_it_counts(page, planned):
-    printed = planned.shell(page.commands[1])
+def test_the_plan_has_the_jobs_it_counts(page, here):
+    printed = here(page.commands[1])
     assert "Suite mine, ablation eto_nll, on " in printed
     (methods,) = re.findall(r"^\| method .*\n\|[-|]+\|\n((?:\|.*\n)+)", printed, re.MULTILINE)
     counted = re.findall(r"^\| (\S.*?) +\| +(\d+) \|", methods, re.MULTILINE)
@@ -38,8 +49,9 @@ def test_the_plan_has_the_jobs_it_counts(page, planned):
     assert shown == [row for row in counted if row[0] not in ("shared", "all")]
 
 
-def test_the_other_commands_run(page, planned):
-    dry, other = (planned.shell(command) for command in page.commands[2:])
+def test_the_other_commands_run(page, planned, here):
+    dry, other = planned.shell(page.commands[2]), here(page.commands[3])
+    assert len(page.commands) == 4
     assert "rule ablation:" in dry
     assert "branch=eto_nll/seed0/iter1" in dry
     assert "Suite smoke on" in other
@@ -51,11 +63,12 @@ def test_the_objectives_are_those_that_there_are(page):
     assert {name: tuple(re.findall(r"`(\w+)`", named)) for name, named in listed if named} == OBJECTIVE_PARAMETERS
 
 
-def test_a_wrong_row_is_the_sentence_it_shows(page, planned):
+def test_a_wrong_row_is_the_sentence_it_shows(page, planned, coevolve, monkeypatch):
+    monkeypatch.chdir(planned.folder)
     wrong = "recipes.eto_nll.agents.target.base=sft"
-    done = planned.ask("coevolve", "targets", "--suite", "mine", "--set", wrong)
-    assert done.returncode == 2
-    assert done.stderr == f"coevolve: {page.blocks('text')[2]}"
+    status, _, err = coevolve("targets", "--suite", "mine", "--set", wrong)
+    assert status == 2
+    assert err == f"coevolve: {page.blocks('text')[2]}"
 
 
 def test_the_suite_of_the_page_on_reuse_is_planned_with_its_flag(read, kit):
@@ -65,10 +78,13 @@ def test_the_suite_of_the_page_on_reuse_is_planned_with_its_flag(read, kit):
     printed = kit.shell(command.replace(" -n ", " -n -p "))
     assert "rule train:" in printed and "branch=eto/seed0/iter1" in printed
     assert re.search("--suite longer .*--no-reuse ", " ".join(printed.split()))
+    wrong = kit.ask(*shlex.split(command.replace("reuse=false", "reuse=never")))
+    sentence = "--config reuse=never: write `reuse=false` to run every job, or leave it out."
+    assert wrong.returncode != 0 and f"coevolve: {sentence}" in wrong.stderr
     for setting, sentence in (
-        ("reuse=never", "--config reuse=never: write `reuse=false` to run every job, or leave it out."),
-        ("machine=$NONE", "--config machine=: it is empty; name one, or leave it out."),
+        ("machine=", "--config machine=: it is empty; name one, or leave it out."),
         ("machne=h100", "--config machne=: unknown key; did you mean `machine`?"),
     ):
-        wrong = kit.ask("bash", "-c", command.replace("reuse=false", setting))
-        assert wrong.returncode != 0 and f"coevolve: {sentence}" in wrong.stderr
+        with pytest.raises(UserError) as raised:
+            SnakemakeRun(None, parse_config(["suite=longer", setting]), {})
+        assert str(raised.value) == sentence

@@ -1,5 +1,8 @@
 """The page on adding a model is true: a checkpoint built here is put where it says, and asked."""
 
+import contextlib
+import io
+
 import pytest
 import torch
 import yaml
@@ -44,21 +47,26 @@ def suite(page, kit):
 
 
 @pytest.fixture(scope="module")
-def ran(page, suite):
-    return [suite.shell(command) for command in page.commands]
+def policy(page, suite):
+    """The suite after the page's last command."""
+    suite.shell(page.commands[2])
+    return suite
 
 
-def test_the_commands_run(ran):
-    assert len(ran) == 3
-    assert ran[0].splitlines()[-3].strip() == "checkpoints/own"
-    assert "Suite own on nodes of 8 H100" in ran[1]
+def test_the_other_commands_run(page, suite, console, monkeypatch):
+    monkeypatch.chdir(suite.folder)
+    assert len(page.commands) == 3
+    assert console(page.commands[0]).splitlines()[-3].strip() == "checkpoints/own"
+    assert "Suite own on nodes of 8 H100" in console(page.commands[1])
 
 
-def test_the_policy_says_what_the_model_says_by_itself(page, suite, ran):
-    linked = suite.folder / OWN / "model.safetensors"
-    assert linked.samefile(suite.folder / "checkpoints/own/model.safetensors")
+def test_the_policy_says_what_the_model_says_by_itself(page, policy):
+    linked = policy.folder / OWN / "model.safetensors"
+    assert linked.samefile(policy.folder / "checkpoints/own/model.safetensors")
     (code,) = page.blocks("python")
-    said = [int(number) for number in suite.python(code).split()]
+    with contextlib.chdir(policy.folder), contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(code, {})
+    said = [int(number) for number in printed.getvalue().split()]
     asked = tokenizer("qwen3").apply_chat_template(
         [{"role": "user", "content": "Open the red door."}], add_generation_prompt=True, return_tensors="pt"
     )["input_ids"]

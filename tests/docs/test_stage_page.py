@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import fields
 
 import pytest
@@ -13,6 +14,7 @@ from coevolve.storage import jsonl
 
 TABLE = "coevolve/dag/rules/pairs.py"
 BRANCH = "tiny/webshop/base/untrained"
+EVALUATED = f"results/glance/{BRANCH}/eval/records.jsonl"
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +28,11 @@ def page(read):
 
 
 @pytest.fixture(scope="module")
-def added(page, kit):
-    """A copy of the kit with an evaluation, and then the page's stage."""
+def added(page, kit, made):
+    """A copy of the kit with the finished suite, as if its Snakemake had run it, and then the page's stage."""
     kit.write("configs/glance.yaml", SUITE)
-    evaluated = f"results/glance/{BRANCH}/eval/records.jsonl"
-    kit.run("snakemake", "--profile", "smoke", "--config", "suite=glance", "--", evaluated)
+    shutil.copytree(made / "results", kit.folder / "results", dirs_exist_ok=True)
+    kit.run("snakemake", "--profile", "smoke", "--config", "suite=glance", "--touch", "--forceall", "--", EVALUATED)
     declaration, module = page.blocks("python")
     kit.edit(TABLE, "STAGES = (PAIRING, STEPS, SELECT)\n", f"\n{declaration}")
     kit.write("coevolve/stages/lengths.py", module)

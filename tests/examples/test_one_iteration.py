@@ -1,9 +1,10 @@
 """The example is one iteration of the paper: both agents play and learn from pairs, and the target is evaluated."""
 
 import ast
-import os
+import contextlib
+import io
 import re
-import subprocess
+import runpy
 import sys
 
 import pytest
@@ -16,12 +17,12 @@ from coevolve.storage import jsonl, policy_dir
 def ran(root, tmp_path_factory):
     """What the example prints, and the folder of its policies and journals."""
     folder = tmp_path_factory.mktemp("iteration") / "out"
-    done = subprocess.run(
-        [sys.executable, root / "examples/one_iteration.py", folder],
-        cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines(), folder
+    program = str(root / "examples/one_iteration.py")
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patch.chdir(root)
+        patch.setattr(sys, "argv", [program, str(folder)])
+        runpy.run_path(program, run_name="__main__")
+    return printed.getvalue().splitlines(), folder
 
 
 def test_both_agents_learn_from_pairs(ran):
