@@ -241,9 +241,7 @@ def test_status_gives_the_command_that_makes_a_deleted_result_again(finished):
     weights.unlink()
     assert "train" not in jobs_to_run(finished)
     exit_status, (_, changed, command, _) = status(finished)
-    assert exit_status == 1 and changed.startswith(
-        "CHANGED  WebShop · ETO · seed 0 · iteration 2 · train target: "
-    )
+    assert exit_status == 1 and changed.startswith("CHANGED  WebShop · ETO · seed 0 · iteration 2 · train target: ")
     done = snakemake(finished, command=["bash", "-c", command.strip().removeprefix("to make it again: ")])
     assert done.returncode == 0, done.stderr
     assert weights.read_bytes() == trained and status(finished)[0] == 0
@@ -366,9 +364,7 @@ def status_of_a_run(repo: Path, scheduler: subprocess.Popen[bytes]) -> None:
     exit_status, (counts, *lines) = status(repo)
     assert exit_status == 0
     assert re.fullmatch(r"Suite nano: \d of \d+ jobs are done, [12] running, \d+ to do; about .* left\.", counts)
-    assert any(
-        re.fullmatch(r"running  WebShop · seed 0 · rollout (target|failure)  \d:\d\d", line) for line in lines
-    )
+    assert any(re.fullmatch(r"running  WebShop · seed 0 · rollout (target|failure)  \d:\d\d", line) for line in lines)
     assert not [line for line in lines if not line.startswith("running")]
 
 
