@@ -5,7 +5,7 @@ import ast
 import pytest
 
 #: Modules that read and check configurations, or say what a job may read: their values reach jobs through digests.
-READING = {"yaml_files", "validation", "loading", "kinds", "restriction"}
+READING = {"yaml_files", "validation", "loading", "kinds", "restriction", "recorded"}
 DECLARATIONS = ("names", "sections", "suite", "machine", "environments", "baselines", "task_evolution")
 
 
