@@ -244,7 +244,7 @@ def test_no_process_outlives_the_one_that_started_it(root, ending, doing):
 
 
 def test_many_episodes_at_once(tmp_path):
-    """As many here as in processes, together twice as many as there are threads: each as if it were alone."""
+    """Many more than there are threads, in processes and here, where steps take a while: each as if it were alone."""
     most = 0
 
     def counting(conversation):
@@ -252,9 +252,10 @@ def test_many_episodes_at_once(tmp_path):
         most = max(most, threading.active_count())
         return expert(conversation)
 
-    wanted = tasks(2 * THREADS)
-    with pool(keydoor.pool, THREADS, 2) as remote:
-        envs = [*remote, *(keydoor.KeyDoor() for _ in range(THREADS))]
+    there, here = THREADS // 2, 3 * THREADS  # of these, every second one steps at a time
+    wanted = tasks(there + here)
+    with pool(keydoor.pool, there, 2) as remote:
+        envs = [*remote, *(keydoor.KeyDoor(delay=0.02) for _ in range(here))]
         together = play(tmp_path / "together.jsonl", envs, wanted, counting)
     alone = play(tmp_path / "alone.jsonl", [keydoor.KeyDoor()], tasks(keydoor.ROOMS))
     assert [t.task for t in together] == wanted
