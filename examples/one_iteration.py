@@ -1,7 +1,7 @@
 """One iteration of co-evolving agents on one page of code, without the DAG: a tiny model in the WebShop environment.
 
 `python examples/one_iteration.py [FOLDER]` needs a minute or two on a CPU. The suites do the same with stages, which
-can be killed, resumed and traced; the settings here are those of the suite `smoke`, with fewer tasks.
+can be killed, resumed and traced; the settings here are those of the suite `smoke`, with fewer tasks and other batches.
 """
 
 import functools
@@ -32,8 +32,11 @@ from coevolve.train.dpo import run_dpo
 from coevolve.train.policy_io import TrainingRun
 from coevolve.train.sft import run_pretrain, run_sft
 
-SIZES = {"sft": 16, "explore": 8, "evaluate": 8}
-SUITE = load_suite("smoke", [f"envs.webshop.tasks.{name}={size}" for name, size in SIZES.items()])
+SETTINGS = (
+    "envs.webshop.tasks.sft=16", "envs.webshop.tasks.explore=12", "envs.webshop.tasks.evaluate=8",
+    "models.tiny.pretrain.batch_size=2", "sft.batch_size=2",  # few experts: small batches give enough steps
+)  # fmt: skip
+SUITE = load_suite("smoke", SETTINGS)
 MODEL, RECIPE = SUITE.models["tiny"], SUITE.recipes["coevolve"]
 
 
