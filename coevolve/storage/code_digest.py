@@ -132,9 +132,9 @@ def _module(name: str) -> _Module:
     kept = Path(importlib.util.cache_from_source(str(_path(name)))).with_suffix(".digest")
     key = hashlib.sha256(_source(name) + _reader()).hexdigest()
     with contextlib.suppress(OSError, ValueError):
-        written, *said = json.loads(kept.read_bytes())
+        written, *facts = json.loads(kept.read_bytes())
         if written == key:
-            return _existing(_Module(*said))
+            return _existing(_Module(*facts))
     module = _parsed(name)
     if not sys.dont_write_bytecode:
         with contextlib.suppress(OSError):  # of a folder that is only read
