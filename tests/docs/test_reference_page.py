@@ -32,7 +32,7 @@ def test_the_page_counts_the_finished_seeds_of_running_experiments():
     counts = re.findall(r"\[`(\w+)`\]\(\S+\): (\d+) of (\d+) seeds are finished", page)
     assert counts
     for suite, finished, planned in counts:
-        archives = {path.name for path in front_page.ROOT.glob(f"results/evidence/{suite}_*.tar.xz")}
+        archives = {path.name for path in front_page.ROOT.glob(f"results/evidence/{suite}_[0-9]*.tar.xz")}
         seeds = load_suite(suite).seeds
         assert archives <= {f"{suite}_{seed}.tar.xz" for seed in seeds}
         assert (int(finished), int(planned)) == (len(archives), len(seeds))
