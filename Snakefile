@@ -1,6 +1,6 @@
 """The paper as a build product: `snakemake --profile slurm`, or `snakemake --profile smoke` on one CPU machine.
 
-Names, dependencies and digests come from `coevolve.dag`, and `SnakemakeRun` begins and ends a run; this file declares
+Names, dependencies and digests come from `coevolve.pipeline`, and `SnakemakeRun` begins and ends a run; this file declares
 the rules.
 """
 
@@ -10,9 +10,9 @@ from snakemake.utils import min_version
 
 from coevolve.cli import OFFLINE
 from coevolve.config.derived.sizes import job_resources
-from coevolve.dag.machine import snakemake_resources
-from coevolve.dag.rules import STAGES
-from coevolve.dag.targets import targets
+from coevolve.pipeline.machine import snakemake_resources
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.targets import targets
 from coevolve.errors import UserError
 from coevolve.follow.snakemake_run import SnakemakeRun
 

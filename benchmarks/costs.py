@@ -13,7 +13,7 @@ import torch
 from torch.utils.benchmark import Timer
 
 from coevolve.config.loading import load_suite, machine_file, read_machine
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 from coevolve.follow import estimates
 from coevolve.follow.calibration import PARTS, fit, predicted, scaled
 

@@ -26,9 +26,9 @@ from tabulate import tabulate
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.config.restriction import as_dict
-from coevolve.dag.machine import load_machine
-from coevolve.dag.plan import JobKey, Plan
-from coevolve.dag.stage import files_by_name, files_of
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import JobKey, Plan
+from coevolve.pipeline.stage import files_by_name, files_of
 from coevolve.records.base import Record
 from coevolve.records.episodes import Message, PolicyRef, StopReason, Task, Trajectory, Turn
 from coevolve.records.evaluation import EvalRecord

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from coevolve.run.devices import processor
+from coevolve.pipeline.devices import processor
 from coevolve.storage import files, origin
 
 TIMES = Path(__file__).parents[1] / "results/reference/times.json"

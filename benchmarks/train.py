@@ -42,7 +42,7 @@ from coevolve.config.names import PairKind
 from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.policies import loading
 from coevolve.records.episodes import Trajectory
-from coevolve.stages.parts.training import keep_freed_memory
+from coevolve.pipeline.stages.parts.training import keep_freed_memory
 from coevolve.storage import jsonl
 from coevolve.train import dpo, policy_io, reference_logps, sft, tiny_model
 from coevolve.train.dataset import TokenizedPair

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from coevolve.run import job_server
+from coevolve.pipeline import job_server
 
 if __name__ == "__main__":
     status = job_server.run_job(os.environ.pop(job_server.VARIABLE, ""), sys.argv[1:])

@@ -7,9 +7,9 @@ from pathlib import Path
 from command_line import exit_status, stage_command
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.layout import UNDIVIDED
-from coevolve.dag.plan import Plan
-from coevolve.dag.stage import files_of
+from coevolve.pipeline.layout import UNDIVIDED
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.stage import files_of
 
 SUITE = """
 extends: [small.yaml, envs/webshop-small.yaml]

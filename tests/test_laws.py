@@ -43,10 +43,10 @@ def test_torch_stays_in_its_rooms():
         "coevolve/train/",
         "coevolve/policies/",
         "coevolve/chat/chat_template.py",
-        "coevolve/stages/",
-        "coevolve/run/launch.py",
-        "coevolve/stages/parts/playing.py",
-        "coevolve/stages/parts/training.py",
+        "coevolve/pipeline/stages/",
+        "coevolve/pipeline/launch.py",
+        "coevolve/pipeline/stages/parts/playing.py",
+        "coevolve/pipeline/stages/parts/training.py",
     )
     outside = [
         str(path.relative_to(ROOT))
@@ -55,7 +55,7 @@ def test_torch_stays_in_its_rooms():
         and not str(path.relative_to(ROOT)).startswith(rooms)
     ]
     assert outside == []
-    code = "import sys, coevolve.dag.plan, coevolve.cli; sys.exit('torch' in sys.modules)"
+    code = "import sys, coevolve.pipeline.plan, coevolve.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 

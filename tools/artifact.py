@@ -20,8 +20,8 @@ import yaml
 
 from coevolve.config.derived.sizes import STATES, parameter_count
 from coevolve.config.loading import as_overrides, load_suite
-from coevolve.dag.machine import load_machine
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
 from coevolve.export.suite_export import JOBS
 from coevolve.follow import estimates
 from coevolve.report import claims as paper

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from coevolve.config.loading import load_suite
 from coevolve.config.suite import Suite
-from coevolve.dag.branch import Branch
-from coevolve.dag.machine import load_machine
-from coevolve.dag.plan import JobKey, Plan
-from coevolve.dag.targets import targets
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import JobKey, Plan
+from coevolve.pipeline.targets import targets
 from coevolve.export.suite_export import JOBS
 from coevolve.follow import estimates
 from coevolve.follow.disk import disk

@@ -16,8 +16,8 @@ from pathlib import Path
 from coevolve.config.derived.methods import for_method
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
-from coevolve.dag.branch import Branch
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.plan import Plan
 from coevolve.export import suite_evidence
 from coevolve.records.pairs import PreferencePair
 from coevolve.storage import jsonl, provenance

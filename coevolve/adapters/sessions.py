@@ -11,13 +11,13 @@ from typing import SupportsIndex
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.restriction import as_dict, digest
 from coevolve.config.yaml_files import read_yaml
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 from coevolve.envs.base import Env, EnvError, Setup
 from coevolve.envs.registry import domain
 from coevolve.envs.workers import environments
 from coevolve.errors import UserError, brief, suggestion
 from coevolve.records.episodes import Task
-from coevolve.run import in_process
+from coevolve.pipeline import in_process
 from coevolve.shipped import shipped_file
 
 _log = logging.getLogger(__name__)

@@ -96,7 +96,7 @@ def set_up(options: argparse.Namespace) -> int:
 def _left(setup: RunSetup) -> list[str]:
     """What the doctor misses, a line each; files and models, which have the same remedy, are one."""
     from coevolve.follow import doctor
-    from coevolve.run import required_files
+    from coevolve.pipeline import required_files
 
     wrong = [check for check in doctor.run_checks(setup) if check.status not in ("ok", "stale")]
     keys = {file.key for file in required_files.required_files(setup.suite)} if setup.suite else set()
@@ -111,8 +111,8 @@ def _left(setup: RunSetup) -> list[str]:
 def _links(options: argparse.Namespace) -> Iterator[str]:
     """Make `data/mirror` and the suite's results links to the scratch folder, where they do not exist yet."""
     from coevolve.config.loading import load_suite
-    from coevolve.dag.layout import MIRROR
-    from coevolve.dag.plan import Plan
+    from coevolve.pipeline.layout import MIRROR
+    from coevolve.pipeline.plan import Plan
 
     for link in (Path(MIRROR), Path(Plan(load_suite(options.suite)).home)) if options.scratch else ():
         if not (link.exists() or link.is_symlink()):
@@ -137,7 +137,7 @@ def _copied_images(mirror: Path) -> Iterator[str]:
 
 def _images() -> set[str]:
     """The images of all stages."""
-    from coevolve.dag.rules import STAGES
+    from coevolve.pipeline.registry import STAGES
 
     return {stage.image for stage in STAGES.values()} - {""}
 
@@ -188,7 +188,7 @@ def _wheels() -> dict[str, str]:
 
 def _fetched(setup: RunSetup, suite: str) -> Iterator[str]:
     """Fetch the suite's files and models that are missing, from the mirror folder or the network."""
-    from coevolve.run import required_files
+    from coevolve.pipeline import required_files
 
     if setup.suite is None:
         return

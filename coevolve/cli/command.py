@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from coevolve.config.machine import Machine
     from coevolve.config.sections import Ablation
     from coevolve.config.suite import Suite
-    from coevolve.dag.plan import Plan
+    from coevolve.pipeline.plan import Plan
     from coevolve.follow.run_record import RunRecord
 
 #: Jobs read files that were fetched before: libraries stay off the network. Libraries read this when they are imported.
@@ -103,8 +103,8 @@ def plan_with_machine(
 ) -> tuple[Plan, Machine | None]:
     """The plan of a suite on the given machine, else on that of the recorded run; and the machine, if there is one."""
     from coevolve.config.loading import machine_file
-    from coevolve.dag.machine import load_machine
-    from coevolve.dag.plan import Plan
+    from coevolve.pipeline.machine import load_machine
+    from coevolve.pipeline.plan import Plan
 
     name = options.machine or (record.machine if record else None)
     if not name:
@@ -115,7 +115,7 @@ def plan_with_machine(
 
 def run_plan(options: argparse.Namespace) -> Plan:
     """The plan of a suite on the named machine, or on that of its last run."""
-    from coevolve.dag.plan import Plan
+    from coevolve.pipeline.plan import Plan
     from coevolve.follow.run_record import RunRecord
 
     suite = suite_of(options)

@@ -39,8 +39,8 @@ def print_plan(options: argparse.Namespace) -> int:
     """Print the jobs of a suite with their estimated time, GPU-hours and disk, and the memory of its trainings."""
     from coevolve.config.derived.methods import labels
     from coevolve.config.loading import machine_file
-    from coevolve.dag.machine import load_machine
-    from coevolve.dag.plan import Plan
+    from coevolve.pipeline.machine import load_machine
+    from coevolve.pipeline.plan import Plan
     from coevolve.follow import calibration, disk, estimates
     from coevolve.follow.reusable import Reusable
     from coevolve.report import claims, costs, power
@@ -97,8 +97,8 @@ def _kept_counts(suite: Suite, overrides: Sequence[str]) -> str:
 @command(*SUITE, OPTIONAL_MACHINE, JSON)
 def print_power(options: argparse.Namespace) -> int:
     """Print what a run can decide with its tasks and seeds, and what it would take to decide the rest."""
-    from coevolve.dag.machine import load_machine
-    from coevolve.dag.plan import Plan
+    from coevolve.pipeline.machine import load_machine
+    from coevolve.pipeline.plan import Plan
     from coevolve.follow import estimates
     from coevolve.report import claims, looks, power
     from coevolve.shipped import shipped_file
@@ -131,7 +131,7 @@ def print_power(options: argparse.Namespace) -> int:
 def print_status(options: argparse.Namespace) -> int:
     """Print which jobs of a suite are done, running, failed or changed, and the time left."""
     from coevolve.config.loading import load_suite
-    from coevolve.dag.plan import Plan
+    from coevolve.pipeline.plan import Plan
     from coevolve.follow import status
     from coevolve.follow.run_record import RunRecord
 
@@ -162,8 +162,8 @@ def print_config(options: argparse.Namespace) -> int:
 @command(*SUITE)
 def print_targets(options: argparse.Namespace) -> int:
     """List the named Snakemake targets of a suite: tables, ablations, environments, methods."""
-    from coevolve.dag import targets
-    from coevolve.dag.plan import Plan
+    from coevolve.pipeline import targets
+    from coevolve.pipeline.plan import Plan
 
     suite = suite_of(options)
     every = list(targets.targets(Plan(suite)))
@@ -195,7 +195,7 @@ def check_machine(options: argparse.Namespace) -> int:
 @command(*SUITE)
 def list_mirror(options: argparse.Namespace) -> int:
     """List the external files and models that a suite needs."""
-    from coevolve.run import required_files
+    from coevolve.pipeline import required_files
 
     for file in required_files.required_files(suite_of(options)):
         show(file)
@@ -203,7 +203,7 @@ def list_mirror(options: argparse.Namespace) -> int:
 
 
 def _root_argument(parser: argparse.ArgumentParser) -> None:
-    from coevolve.dag.layout import MIRROR
+    from coevolve.pipeline.layout import MIRROR
 
     parser.add_argument("--root", type=Path, default=Path(MIRROR), metavar="DIR", help="default: %(default)s")
 
@@ -211,8 +211,8 @@ def _root_argument(parser: argparse.ArgumentParser) -> None:
 @command(*SUITE, _root_argument)
 def verify_mirror(options: argparse.Namespace) -> int:
     """Check the sha256 of every file and model that a suite needs."""
-    from coevolve.dag.layout import MIRROR
-    from coevolve.run import required_files
+    from coevolve.pipeline.layout import MIRROR
+    from coevolve.pipeline import required_files
 
     if options.root != Path(MIRROR) and not options.root.is_dir():
         raise UserError(f"--root {options.root}: no such folder; name one with the layout of {MIRROR}.")

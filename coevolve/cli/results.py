@@ -15,7 +15,7 @@ from coevolve.config.names import Protocol
 from coevolve.shipped import shipped_file
 
 if TYPE_CHECKING:
-    from coevolve.dag.layout import Layout
+    from coevolve.pipeline.layout import Layout
     from coevolve.records.base import Record
     from coevolve.report.claim_tests import Results
     from coevolve.report.claims import Claims
@@ -36,7 +36,7 @@ def json_list(records: Iterable[Record]) -> str:
 def write_view(options: argparse.Namespace) -> int:
     """Write HTML pages of all episodes, pairs and products; they need no server."""
     from coevolve.config.derived.methods import labels
-    from coevolve.dag.plan import Plan
+    from coevolve.pipeline.plan import Plan
     from coevolve.export.site_documents import site_documents
     from coevolve.report import view
     from coevolve.report.labels import ReportLabels
@@ -62,9 +62,9 @@ def write_view(options: argparse.Namespace) -> int:
 )
 def trace(options: argparse.Namespace) -> int:
     """Trace a printed number, or a synthetic task, back to episodes, policies, pairs and code."""
-    from coevolve.dag.plan import Plan
+    from coevolve.pipeline.plan import Plan
     from coevolve.report import claims, why, why_task, why_text
-    from coevolve.run.required_files import required_files
+    from coevolve.pipeline.required_files import required_files
 
     plan = Plan(suite_of(options))
     home, declared = plan.home, [file.path for file in required_files(plan.suite)]
@@ -85,7 +85,7 @@ def trace(options: argparse.Namespace) -> int:
 def judged_claims(options: argparse.Namespace, as_if: bool = False) -> tuple[Layout, Claims, Results, list[Verdict]]:
     """The suite and model of the options, the paper's claims, the results on disk, and a verdict on each claim."""
     from coevolve.config.derived.methods import with_model
-    from coevolve.dag.layout import Layout
+    from coevolve.pipeline.layout import Layout
     from coevolve.follow import on_disk
     from coevolve.report import claims, looks, verdicts
 
@@ -127,11 +127,11 @@ def judge(options: argparse.Namespace) -> int:
 def check_regime(options: argparse.Namespace) -> int:
     """Check whether finished results can decide between methods; exit status 0: yes, 1: no, 3: not all measured."""
     from coevolve.config.derived.methods import labels, with_model
-    from coevolve.dag.layout import Layout
+    from coevolve.pipeline.layout import Layout
     from coevolve.follow import on_disk
     from coevolve.report import regime
     from coevolve.report.labels import ReportLabels
-    from coevolve.stages.parts import regime_evidence
+    from coevolve.pipeline.stages.parts import regime_evidence
 
     suite = with_model(suite_of(options), options.model)
     judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(Layout(suite)))
@@ -184,7 +184,7 @@ def compare_results(options: argparse.Namespace) -> int:
 )
 def evaluate(options: argparse.Namespace) -> int:
     """Evaluate a checkpoint or an endpoint on one environment, with intervals."""
-    from coevolve.run import evaluate_model
+    from coevolve.pipeline import evaluate_model
 
     os.environ |= OFFLINE | {"OMP_NUM_THREADS": str(options.threads)}
     return evaluate_model.run(options, show)

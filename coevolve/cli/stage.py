@@ -58,7 +58,7 @@ ARGUMENTS = (
 
 def stages() -> Commands:
     """A command for each stage."""
-    from coevolve.dag.rules import STAGES
+    from coevolve.pipeline.registry import STAGES
 
     def on(wildcards: Sequence[str]) -> Argument:
         text = f"the job's wildcards; this stage has: {', '.join(wildcards) or 'none'}"
@@ -71,12 +71,12 @@ def stages() -> Commands:
 
 
 def _stage(name: str, options: argparse.Namespace) -> int:
-    from coevolve.dag.rules import STAGES
+    from coevolve.pipeline.registry import STAGES
 
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     if not STAGES[name].network:
         os.environ |= OFFLINE
-    from coevolve.run import devices
+    from coevolve.pipeline import devices
 
     with devices.taken(options.gpus):
         _run_stage(name, options)
@@ -84,7 +84,7 @@ def _stage(name: str, options: argparse.Namespace) -> int:
 
 
 def _run_stage(name: str, options: argparse.Namespace) -> None:
-    from coevolve.run import run_stage
+    from coevolve.pipeline import run_job
 
     on = dict(map(_pair, options.on))
     plan = replace(plan_with_machine(suite_of(options), options)[0], root=options.root)
@@ -95,7 +95,7 @@ def _run_stage(name: str, options: argparse.Namespace) -> None:
     elif not (
         options.reuse and run_stage.reuse_before_launch(plan, name, on, inputs, options.out, options.fingerprint)
     ):
-        from coevolve.run import launch
+        from coevolve.pipeline import launch
 
         wanted = launch.Launch(options.launch, options.processes, options.nodes)
         launch.launch(wanted, name, options.arguments, options.threads)

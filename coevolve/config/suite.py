@@ -1,7 +1,7 @@
 """The type of a suite, and what its sections must be together.
 
 A stage receives a restricted suite (`coevolve.config.restriction`): it can read only the sections that it declares, and
-its config digest covers exactly these (`coevolve.dag.plan`).
+its config digest covers exactly these (`coevolve.pipeline.plan`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 from coevolve.config.environments import EnvSection
 from coevolve.config.kinds import known_kinds, section_class
-from coevolve.dag.branch import Branch, agent_of
+from coevolve.pipeline.branch import Branch, agent_of
 from coevolve.errors import UserError
 from coevolve.records.drops import Drop
 from coevolve.records.episodes import Trajectory

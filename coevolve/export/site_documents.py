@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules import STAGES
-from coevolve.dag.rules.page import PAGE, exported
-from coevolve.dag.rules.products import ABLATION
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.rules.page import PAGE, exported
+from coevolve.pipeline.rules.products import ABLATION
 from coevolve.report.html import section_title
 from coevolve.report.view import SiteDocument
 from coevolve.storage import provenance

@@ -5,11 +5,11 @@ import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from coevolve.dag.plan import JobKey, Plan
-from coevolve.dag.rules import STAGES
-from coevolve.dag.rules.page import exported
-from coevolve.dag.rules.products import ABLATION
-from coevolve.dag.stage import files_by_name, files_of
+from coevolve.pipeline.plan import JobKey, Plan
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.rules.page import exported
+from coevolve.pipeline.rules.products import ABLATION
+from coevolve.pipeline.stage import files_by_name, files_of
 from coevolve.errors import UserError
 from coevolve.storage import files, provenance
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from coevolve.dag.plan import JobKey, Plan
-from coevolve.dag.rules import STAGES
-from coevolve.dag.rules.page import exported
+from coevolve.pipeline.plan import JobKey, Plan
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.rules.page import exported
 from coevolve.errors import UserError
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.provenance import Provenance
 from coevolve.report import drawing, html, job_history, training_figure
 from coevolve.report.claims import Claims
 from coevolve.report.html import PageFiles, RunSettings
-from coevolve.stages.parts.training_curves import trainings
+from coevolve.pipeline.stages.parts.training_curves import trainings
 from coevolve.storage import files, folders, jsonl, provenance
 
 PAGE = "report.html"

@@ -16,13 +16,13 @@ import numpy as np
 from coevolve.config.loading import SITE, load_suite
 from coevolve.config.machine import Machine
 from coevolve.config.suite import Suite
-from coevolve.dag.machine import load_machine
-from coevolve.dag.plan import JobKey, Plan
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import JobKey, Plan
 from coevolve.errors import UserError
 from coevolve.follow import estimates
 from coevolve.follow.run_record import RunRecord
 from coevolve.records.base import Record
-from coevolve.run import devices, in_process
+from coevolve.pipeline import devices, in_process
 from coevolve.shipped import shipped_file
 from coevolve.storage import files
 

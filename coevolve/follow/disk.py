@@ -12,8 +12,8 @@ from pathlib import Path
 
 from coevolve.config.derived.sizes import job_resources, trained_parameters
 from coevolve.config.machine import Machine
-from coevolve.dag.plan import JobKey, Plan
-from coevolve.dag.rules import STAGES
+from coevolve.pipeline.plan import JobKey, Plan
+from coevolve.pipeline.registry import STAGES
 from coevolve.follow import estimates
 from coevolve.follow.forecast import JobId, job_id, producers
 from coevolve.follow.pruning import policy_readers

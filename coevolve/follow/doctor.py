@@ -23,14 +23,14 @@ from coevolve.config.loading import given_name, load_suite
 from coevolve.config.machine import Machine
 from coevolve.config.suite import Suite
 from coevolve.config.yaml_files import read_yaml
-from coevolve.dag.layout import MIRROR
-from coevolve.dag.machine import load_machine
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.layout import MIRROR
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
 from coevolve.envs.registry import Doctor, optional
 from coevolve.errors import UserError
 from coevolve.follow import estimates, slurm, stale
 from coevolve.follow.disk import disk as disk_of_run
-from coevolve.run import devices, required_files
+from coevolve.pipeline import devices, required_files
 from coevolve.storage import origin
 
 LOCK = Path("requirements.lock")

@@ -10,10 +10,10 @@ from coevolve.config.derived.sizes import STATES, job_resources, parameter_count
 from coevolve.config.machine import Machine
 from coevolve.config.sections import DpoConfig, Optimiser
 from coevolve.config.suite import Suite
-from coevolve.dag.branch import Branch
-from coevolve.dag.plan import JobKey, Plan
-from coevolve.dag.rules import STAGES
-from coevolve.dag.stage import Wildcards
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.plan import JobKey, Plan
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.stage import Wildcards
 from coevolve.errors import UserError
 from coevolve.report.costs import Cost, estimate
 from coevolve.report.number_text import readable

@@ -10,8 +10,8 @@ from graphlib import TopologicalSorter
 
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.machine import Machine
-from coevolve.dag.plan import JobKey, Plan
-from coevolve.dag.stage import Wildcards, files_of
+from coevolve.pipeline.plan import JobKey, Plan
+from coevolve.pipeline.stage import Wildcards, files_of
 from coevolve.errors import UserError
 from coevolve.follow import estimates
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from coevolve import escaping
 from coevolve.config.suite import Suite
-from coevolve.dag.branch import Branch
-from coevolve.dag.stage import Wildcards
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.stage import Wildcards
 
 #: The end of a log that is searched for the error, in bytes.
 TAIL_BYTES = 1 << 16

@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 
 from coevolve.config.derived.methods import models_of
 from coevolve.config.suite import Suite
-from coevolve.dag.layout import Layout
+from coevolve.pipeline.layout import Layout
 from coevolve.records.evaluation import EvaluationKey
 from coevolve.report import exploration, measurement
 from coevolve.report.claim_tests import Results
 from coevolve.report.claims import Claims
 from coevolve.report.regime import RegimeEvidence
-from coevolve.stages.parts import regime_evidence
+from coevolve.pipeline.stages.parts import regime_evidence
 from coevolve.storage import provenance
 
 K = TypeVar("K")

@@ -17,13 +17,13 @@ from typing import Any
 
 from coevolve.assets import images
 from coevolve.assets.checks import Check, run_check
-from coevolve.dag.layout import MIRROR
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules import STAGES
+from coevolve.pipeline.layout import MIRROR
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import STAGES
 from coevolve.errors import UserError
 from coevolve.follow import doctor, estimates
 from coevolve.follow.doctor import RunSetup
-from coevolve.run import devices
+from coevolve.pipeline import devices
 from coevolve.storage import origin
 
 #: The image whose stages need no PyTorch.

@@ -22,7 +22,7 @@ from coevolve.config.machine import JobResources, Machine
 from coevolve.config.restriction import digest
 from coevolve.config.suite import Suite
 from coevolve.config.yaml_files import extended_files
-from coevolve.dag.machine import partition
+from coevolve.pipeline.machine import partition
 from coevolve.errors import UserError
 from coevolve.follow import site
 from coevolve.report.costs import BYTES_A_WEIGHT

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from coevolve.dag.plan import JobKey, Plan
+from coevolve.pipeline.plan import JobKey, Plan
 from coevolve.errors import UserError
 from coevolve.follow import job_text
 from coevolve.follow.forecast import JobId, job_id

@@ -32,7 +32,7 @@ from coevolve.records.base import Record
 from coevolve.records.episodes import StopReason, Task, Trajectory
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.provenance import Provenance
-from coevolve.stages.shard import part
+from coevolve.pipeline.stages.shard import part
 from coevolve.storage import files, folders, jsonl, policy_dir, provenance
 
 if TYPE_CHECKING:

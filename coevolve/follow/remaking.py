@@ -15,17 +15,17 @@ from pydantic import TypeAdapter, ValidationError
 from coevolve.config.derived.methods import models_of
 from coevolve.config.sections import Ablation, GradientsConfig
 from coevolve.config.suite import Suite
-from coevolve.dag.layout import Layout
-from coevolve.dag.rules import STAGES
-from coevolve.dag.rules.products import CLAIMS, first
-from coevolve.dag.stage import files_by_name, results_by_name
+from coevolve.pipeline.layout import Layout
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.rules.products import CLAIMS, first
+from coevolve.pipeline.stage import files_by_name, results_by_name
 from coevolve.errors import UserError
 from coevolve.follow import reexecution
 from coevolve.follow.reexecution import FileDifference, Locate
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
-from coevolve.run.job import Job
-from coevolve.stages import evaluate
+from coevolve.pipeline.job import Job
+from coevolve.pipeline.stages import evaluate
 from coevolve.storage import jsonl, provenance
 
 

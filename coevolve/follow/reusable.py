@@ -1,16 +1,16 @@
-"""The jobs of a plan whose results other suites have: known before a run, as `coevolve.run.reuse` takes them."""
+"""The jobs of a plan whose results other suites have: known before a run, as `coevolve.pipeline.reuse` takes them."""
 
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from coevolve.dag.plan import JobKey, Plan
-from coevolve.dag.rules import STAGES
-from coevolve.dag.stage import files_of
+from coevolve.pipeline.plan import JobKey, Plan
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.stage import files_of
 from coevolve.follow.forecast import JobId, job_id
 from coevolve.records.provenance import Provenance
-from coevolve.run import reuse, run_stage
-from coevolve.run.required_files import recorded_sha256
+from coevolve.pipeline import reuse, run_stage
+from coevolve.pipeline.required_files import recorded_sha256
 from coevolve.storage import files
 
 

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from coevolve.config.kinds import module_name
 from coevolve.config.restriction import digest
-from coevolve.dag.rules import STAGES
+from coevolve.pipeline.registry import STAGES
 from coevolve.envs.base import EnvError
 from coevolve.errors import UserError, brief
 from coevolve.export import suite_evidence, suite_export

@@ -16,10 +16,10 @@ from typing import Any
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from coevolve import escaping
-from coevolve.dag.machine import load_machine
-from coevolve.dag.plan import JobKey, Plan
-from coevolve.dag.rules import STAGES
-from coevolve.dag.targets import targets
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import JobKey, Plan
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.targets import targets
 from coevolve.errors import suggestion
 from coevolve.follow import estimates, job_text
 from coevolve.follow.calibration import calibrated

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from coevolve.dag.plan import JobKey
+from coevolve.pipeline.plan import JobKey
 from coevolve.records.base import Record
 from coevolve.storage import files
 

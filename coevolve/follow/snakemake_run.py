@@ -18,11 +18,11 @@ from coevolve.assets import images
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import SITE, as_overrides, given_name, load_suite, machine_file
 from coevolve.config.suite import Suite
-from coevolve.dag.layout import MIRROR
-from coevolve.dag.machine import load_machine
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules import STAGES
-from coevolve.dag.stage import files_by_name
+from coevolve.pipeline.layout import MIRROR
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.stage import files_by_name
 from coevolve.envs import registry
 from coevolve.errors import UserError, suggestion
 from coevolve.export import suite_evidence
@@ -31,7 +31,7 @@ from coevolve.follow.pruning import Pruning, require_weights
 from coevolve.follow.reusable import Reusable
 from coevolve.follow.run_log import RunLog, end_message
 from coevolve.follow.run_record import RunRecord
-from coevolve.run.job_server import JobServer
+from coevolve.pipeline.job_server import JobServer
 from coevolve.storage import policy_dir
 from coevolve.storage.files import write_json
 from coevolve.storage.locks import ProcessLock

@@ -7,7 +7,7 @@ from pathlib import Path
 from coevolve.assets.checks import Check
 from coevolve.config.loading import load_suite
 from coevolve.config.suite import Suite
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 from coevolve.errors import UserError
 from coevolve.records.provenance import Provenance
 from coevolve.storage import code_digest, provenance

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coevolve.config.machine import Machine
-from coevolve.dag.layout import work_folder
-from coevolve.dag.plan import JobKey, Plan
-from coevolve.dag.rules import STAGES
-from coevolve.dag.stage import files_of
+from coevolve.pipeline.layout import work_folder
+from coevolve.pipeline.plan import JobKey, Plan
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.stage import files_of
 from coevolve.export import suite_evidence
 from coevolve.follow import job_text
 from coevolve.follow.file_hashes import FileHashes

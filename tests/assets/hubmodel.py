@@ -2,7 +2,7 @@
 
 from coevolve.config.sections import TinyArchitecture
 from coevolve.records.episodes import Trajectory
-from coevolve.stages.parts.training import texts
+from coevolve.pipeline.stages.parts.training import texts
 from coevolve.storage import jsonl
 from coevolve.train import tiny_model
 

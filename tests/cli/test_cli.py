@@ -13,9 +13,9 @@ import pytest
 
 from coevolve import cli
 from coevolve.config.loading import load_suite
-from coevolve.dag import targets
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules import STAGES
+from coevolve.pipeline import targets
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import STAGES
 from coevolve.follow import disk
 from coevolve.follow.disk import Disk
 from coevolve.shipped import CONFIGS

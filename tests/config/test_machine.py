@@ -9,14 +9,14 @@ from coevolve.config.derived.methods import for_method
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import Shards
-from coevolve.dag.branch import Branch
-from coevolve.dag.machine import load_machine, snakemake_resources
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules import STAGES
-from coevolve.dag.targets import targets
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.machine import load_machine, snakemake_resources
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.targets import targets
 from coevolve.errors import UserError
 from coevolve.records.episodes import Task
-from coevolve.stages.shard import part
+from coevolve.pipeline.stages.shard import part
 
 
 def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root):

@@ -20,8 +20,8 @@ from packaging.utils import canonicalize_name
 
 from coevolve.assets import images
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules import STAGES
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import STAGES
 from coevolve.errors import UserError
 
 #: They go to the network, so they run on the login node, outside of images.
@@ -120,7 +120,7 @@ def test_an_image_has_what_its_stages_import(root, image):
     }
     assert {"snakemake", "mypy"} <= absent and not {"numpy", "pydantic"} & absent
     stages = {stage.module for stage in STAGES.values() if stage.image == image}
-    modules = {"coevolve.cli", "coevolve.run.run_stage", *stages}
+    modules = {"coevolve.cli", "coevolve.pipeline.run_job", *stages}
     command = [sys.executable, "-c", IMPORT, ",".join(absent), ",".join(modules)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr.strip().splitlines()[-1]

@@ -4,7 +4,7 @@ import json
 import sys
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 
 found = {}
 for name in sys.argv[1:]:

@@ -6,12 +6,12 @@ import pytest
 import yaml
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.branch import Branch
-from coevolve.dag.plan import Plan
-from coevolve.dag.targets import targets
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.targets import targets
 from coevolve.errors import UserError
-from coevolve.run.job import Job
-from coevolve.stages import train
+from coevolve.pipeline.job import Job
+from coevolve.pipeline.stages import train
 from coevolve.train.dataset import slot_order
 
 

@@ -1,7 +1,7 @@
 """Settings of one agent alone: another objective, rate or number of rollouts of the failure agent."""
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 
 FAILURE = "recipes.coevolve.agents.failure.settings"
 SIMPO = "{objective: {name: simpo, margin: 0.3}, learning_rate: [7.0e-4]}"

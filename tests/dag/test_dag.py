@@ -280,7 +280,7 @@ def test_pruned_weights_are_needed_by_an_edited_evaluation_alone(finished, tmp_p
     traced = snakemake(repo, command=why)
     assert traced.returncode == 0 and "all as they were" in traced.stdout, traced.stdout + traced.stderr
 
-    with edited(repo, "coevolve/stages/evaluate.py", lambda text: text + "\nANOTHER = 1\n"):
+    with edited(repo, "coevolve/pipeline/stages/evaluate.py", lambda text: text + "\nANOTHER = 1\n"):
         refused = snakemake(repo, *targets, command=command)
         assert refused.returncode != 0 and len(refused.stderr.splitlines()) == 2
         again = re.search(r"needs the weights of (\S+) and of 1 more, .* with `(for .*)`, then", refused.stderr)

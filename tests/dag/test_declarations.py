@@ -10,11 +10,11 @@ import pytest
 
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite
-from coevolve.dag.machine import load_machine
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules import STAGES
-from coevolve.dag.stage import Stage
-from coevolve.dag.targets import targets
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.stage import Stage
+from coevolve.pipeline.targets import targets
 from coevolve.export.site_documents import site_documents
 from coevolve.storage import code_digest
 
@@ -60,7 +60,7 @@ def test_no_module_tells_stages_apart_by_name(root):
 def test_declarations_are_whole(root):
     for name, stage in STAGES.items():
         assert stage.name == name and stage.help.endswith(".")
-        assert (root / f"coevolve/stages/{name}.py").is_file()
+        assert (root / f"coevolve/pipeline/stages/{name}.py").is_file()
     several = {"sft", "rft_train", "train", "pretrain", "ppo", "grpo", "grpo_round"}
     assert {name for name, stage in STAGES.items() if stage.launchable} == several
     modules = {path.stem for path in (root / "coevolve/stages").glob("*.py")} - {"__init__"}
@@ -70,8 +70,8 @@ def test_declarations_are_whole(root):
 @pytest.mark.parametrize("stage", STAGES)
 def test_no_stage_reaches_the_declarations(stage):
     """Its code digest would cover them, and adding a stage would rerun all jobs."""
-    reached = {name for name in code_digest.reachable(STAGES[stage].module) if name.startswith("coevolve.dag.")}
-    assert reached == {"coevolve.dag.branch"}, "which reads a name"
+    reached = {name for name in code_digest.reachable(STAGES[stage].module) if name.startswith("coevolve.pipeline.")}
+    assert reached == {"coevolve.pipeline.branch"}, "which reads a name"
 
 
 def test_adding_a_stage_reruns_no_job(plan, monkeypatch):
@@ -128,10 +128,10 @@ def test_a_stage_takes_the_wildcards_that_snakemake_gives_it(plan, stage):
 
 LIGHT = """
 import importlib, sys
-import coevolve.cli, coevolve.run.run_stage
+import coevolve.cli, coevolve.pipeline.run_job
 heavy = ("torch", "transformers", "accelerate", "trl", "openai", "pandas", "scipy", "matplotlib")
 for name in sys.argv[1:]:
-    importlib.import_module(f"coevolve.stages.{name}")
+    importlib.import_module(f"coevolve.pipeline.stages.{name}")
 sys.exit(", ".join(name for name in heavy if name in sys.modules) or 0)
 """
 WITHOUT_A_MODEL = ("ablation", "data", "download", "gold", "pairs", "prepare", "select")

@@ -9,8 +9,8 @@ from itertools import product
 import pytest
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.branch import Branch
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.plan import Plan
 from coevolve.errors import UserError
 
 HOME = "results/smoke_methods"

@@ -6,10 +6,10 @@ import pytest
 from coevolve.config.derived.methods import supports
 from coevolve.config.loading import load_suite
 from coevolve.config.suite import FOLDERS, Suite
-from coevolve.dag.branch import Branch
-from coevolve.dag.layout import MIRROR
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules import STAGES
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.layout import MIRROR
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import STAGES
 
 LARGER = ["iterations.sciworld=3", "iterations.intercode_sql=3", "iterations.webshop=3", "seeds=[0,1]"]
 ENVS = 3

@@ -8,9 +8,9 @@ from coevolve.config.derived.sizes import parameter_count
 from coevolve.config.loading import load_suite
 from coevolve.config.names import STEP_KINDS, PairKind
 from coevolve.config.suite import Suite
-from coevolve.dag.machine import load_machine
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules.train import SCORED
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.rules.train import SCORED
 from coevolve.follow import estimates
 
 SHARING = ["coevolve", "lambda_0", "lambda_25", "lambda_75", "lambda_100", "without_expert_target", "hard_60", "ipo"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from checkout import copy_of, environment
 
-from coevolve.dag.rules import STAGES
+from coevolve.pipeline.registry import STAGES
 from coevolve.storage import code_digest
 
 SUITES = ("smoke", "smoke_methods", "smoke_agent_data", "paper")
@@ -115,7 +115,7 @@ EDITS = {
         ("coevolve/config/baselines.py", "    samples: Positive = 1\n", "    samples: Positive = 2\n"),
         ("coevolve/cli/planning.py", "estimated, not measured", "estimated"),
         ("coevolve/follow/status.py", "()} jobs are done", "()} jobs have ended"),
-        ("coevolve/dag/rules/train.py", "All epochs over the pairs,", "The epochs over the pairs,"),
+        ("coevolve/pipeline/rules/train.py", "All epochs over the pairs,", "The epochs over the pairs,"),
     ),
 }  # fmt: skip
 

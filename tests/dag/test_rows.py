@@ -8,9 +8,9 @@ import pytest
 from coevolve.config.derived.methods import for_method, with_model
 from coevolve.config.derived.recipes import POOL_LEARNING
 from coevolve.config.loading import load_suite
-from coevolve.dag.branch import Branch
-from coevolve.dag.layout import Layout
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.layout import Layout
+from coevolve.pipeline.plan import Plan
 from coevolve.errors import UserError
 
 CONFIGS = Path(__file__).parents[2] / "configs"

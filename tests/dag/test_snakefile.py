@@ -12,8 +12,8 @@ from checkout import copy_of, environment
 
 from coevolve.assets import images
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
-from coevolve.dag.stage import files_of
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.stage import files_of
 from coevolve.storage.locks import ProcessLock
 
 NOTE = b"a note\n"

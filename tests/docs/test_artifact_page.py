@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from coevolve.config.loading import as_overrides, load_suite
-from coevolve.dag.machine import load_machine
-from coevolve.dag.plan import Plan
-from coevolve.dag.targets import targets
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.targets import targets
 from coevolve.report import claims
 from tools import artifact  # the repository is on the path (pyproject.toml)
 

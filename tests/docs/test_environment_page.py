@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 from coevolve.records.episodes import Task, Trajectory
 from coevolve.records.evaluation import EvalRecord
-from coevolve.run.job_server import JobServer
+from coevolve.pipeline.job_server import JobServer
 from coevolve.storage import jsonl, provenance
 
 PACKAGE, SUITE = "guess-game", "configs/guess.yaml"
@@ -18,7 +18,7 @@ INSTALL = "python -m pip --quiet --disable-pip-version-check install --no-index 
 #: Prints the fingerprint of every job of the smoke suite, with all its environments.
 FINGERPRINTS = """
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 plan = Plan(load_suite("configs/suites/smoke.yaml"))
 print(*(f"{stage} {wildcards} {plan.fingerprint(stage, wildcards)}" for stage, wildcards in plan.jobs()), sep="\\n")
 """

@@ -13,7 +13,7 @@ from coevolve.assets.hub import Manifest
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
-from coevolve.dag.rules import STAGES
+from coevolve.pipeline.registry import STAGES
 from coevolve.follow.reverify import Reverification
 from coevolve.methods import pairing
 from coevolve.records.drops import Drop
@@ -29,7 +29,7 @@ from coevolve.report.power import Expectations
 from coevolve.report.regime import RegimeCheck
 from coevolve.report.table import Table
 from coevolve.report.verdicts import Verdict
-from coevolve.stages.evaluate import records
+from coevolve.pipeline.stages.evaluate import records
 from coevolve.train.train_report import KIND_METRICS, kind_means
 
 RECORDS = [Task, Trajectory, EvalRecord, PreferencePair, Drop, PairingSummary, PolicyRef, Provenance, TrainReport,

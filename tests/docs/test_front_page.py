@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 from tools import front_page  # the repository is on the path (pyproject.toml)
 
 

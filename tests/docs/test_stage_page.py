@@ -8,11 +8,11 @@ from dataclasses import fields
 import pytest
 from small_run import SUITE
 
-from coevolve.dag.stage import Stage
+from coevolve.pipeline.stage import Stage
 from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl
 
-TABLE = "coevolve/dag/rules/pairs.py"
+TABLE = "coevolve/pipeline/rules/pairs.py"
 BRANCH = "tiny/webshop/base/untrained"
 EVALUATED = f"results/glance/{BRANCH}/eval/records.jsonl"
 
@@ -35,7 +35,7 @@ def added(page, kit, made):
     kit.run("snakemake", "--profile", "smoke", "--config", "suite=glance", "--touch", "--forceall", "--", EVALUATED)
     declaration, module = page.blocks("python")
     kit.edit(TABLE, "STAGES = (PAIRING, STEPS, SELECT)\n", f"\n{declaration}")
-    kit.write("coevolve/stages/lengths.py", module)
+    kit.write("coevolve/pipeline/stages/lengths.py", module)
     return kit
 
 
@@ -83,4 +83,4 @@ def test_the_table_names_every_field(page):
 
 def test_what_it_adds_keeps_to_the_style(added):
     for check in (("check",), ("format", "--check")):
-        added.run("ruff", *check, TABLE, "coevolve/stages/lengths.py")
+        added.run("ruff", *check, TABLE, "coevolve/pipeline/stages/lengths.py")

@@ -7,7 +7,7 @@ import pytest
 from checkout import copy_of, environment
 
 from coevolve.config.kinds import has_module, known_kinds, section_class
-from coevolve.dag.rules import STAGES
+from coevolve.pipeline.registry import STAGES
 from coevolve.envs.registry import is_refused, optional
 from coevolve.records.episodes import Turn
 from coevolve.storage.code_digest import reachable
@@ -16,7 +16,7 @@ KINDS = ["bfcl", "intercode_sql", "sciworld", "webshop"]
 #: Prints each job of the smoke suite and of the gold stage with its fingerprint.
 FINGERPRINTS = """
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 plan = Plan(load_suite("configs/suites/smoke.yaml"))
 for stage, wildcards in [*plan.jobs(), ("gold", {"env": "sciworld"})]:
     print(stage, wildcards.get("env", "-"), sorted(wildcards.items()), plan.fingerprint(stage, wildcards), sep="\\t")

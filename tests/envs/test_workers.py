@@ -20,7 +20,7 @@ from coevolve import seeds
 from coevolve.chat.prompts import write_action
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 from coevolve.envs import registry
 from coevolve.envs.base import EnvError, Setup
 from coevolve.envs.workers import environments, pool

@@ -13,9 +13,9 @@ from small_run import run_job
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite, read_machine
 from coevolve.config.machine import Shards
-from coevolve.dag.layout import Layout
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules import STAGES
+from coevolve.pipeline.layout import Layout
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import STAGES
 from coevolve.errors import UserError
 from coevolve.follow import disk, estimates
 from coevolve.report import costs

@@ -4,8 +4,8 @@ import pytest
 
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite
-from coevolve.dag.machine import load_machine
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
 from coevolve.follow import job_text
 from coevolve.follow.forecast import Forecast, job_id
 

@@ -11,14 +11,14 @@ from coevolve.config.loading import load_suite
 from coevolve.config.recorded import settings_here
 from coevolve.config.restriction import as_dict
 from coevolve.config.sections import Quirks
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules import STAGES
-from coevolve.dag.stage import files_by_name, files_of, results_by_name
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.stage import files_by_name, files_of, results_by_name
 from coevolve.follow import remaking
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
 from coevolve.shipped import CONFIGS
-from coevolve.stages import evaluate
+from coevolve.pipeline.stages import evaluate
 from coevolve.storage import jsonl, provenance
 
 EVALUATED = "tiny/webshop/coevolve/seed0/iter1/eval"

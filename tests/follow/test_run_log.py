@@ -6,7 +6,7 @@ import pytest
 from snakemake.logging import LogEvent
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 from coevolve.follow.run_log import RunLog, end_message
 from coevolve.follow.run_record import RunRecord
 

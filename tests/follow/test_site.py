@@ -8,7 +8,7 @@ from checkout import Copy, copy_of
 
 from coevolve.assets import images
 from coevolve.config.loading import SITE
-from coevolve.dag.machine import load_machine, snakemake_resources
+from coevolve.pipeline.machine import load_machine, snakemake_resources
 from coevolve.errors import UserError
 from coevolve.follow import preflight_jobs, site, slurm
 

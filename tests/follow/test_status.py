@@ -18,15 +18,15 @@ from small_run import make
 
 from coevolve.config.loading import as_overrides, load_suite
 from coevolve.config.restriction import as_dict
-from coevolve.dag.machine import load_machine
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules.page import exported
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.rules.page import exported
 from coevolve.export import suite_evidence
 from coevolve.follow import status
 from coevolve.follow.run_record import RunRecord
 from coevolve.follow.status import JobState, SuiteState
 from coevolve.records.provenance import Provenance
-from coevolve.run.run_stage import execute
+from coevolve.pipeline.run_job import execute
 from coevolve.storage import policy_dir
 from coevolve.storage.locks import ProcessLock
 

@@ -14,7 +14,7 @@ from stages import corridor
 
 from coevolve.config.sections import SftConfig
 from coevolve.policies.openai import OpenAIPolicy, Usage
-from coevolve.stages import sft
+from coevolve.pipeline.stages import sft
 from coevolve.storage import jsonl
 
 pytest.importorskip("fastapi", reason="`transformers serve` needs fastapi and uvicorn")

@@ -15,7 +15,7 @@ from coevolve.chat.prompts import prompt_messages
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import VllmDevices
 from coevolve.config.restriction import as_dict
-from coevolve.dag.rules import STAGES
+from coevolve.pipeline.registry import STAGES
 from coevolve.errors import UserError
 from coevolve.policies.base import Conversation
 from coevolve.policies.engines import EngineSettings

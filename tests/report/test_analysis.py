@@ -14,16 +14,16 @@ from report.explored import LABELS, episode, explored, provenance, train_report
 
 from coevolve.config.loading import load_suite, read_machine
 from coevolve.config.names import PairKind
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules import STAGES
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import STAGES
 from coevolve.errors import UserError
 from coevolve.records.base import Record
 from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
 from coevolve.report import analysis, examples, job_history, learnability, pair_counts
-from coevolve.run.run_stage import job_of
-from coevolve.stages.examples import COUNT
+from coevolve.pipeline.run_job import job_of
+from coevolve.pipeline.stages.examples import COUNT
 from coevolve.storage import files, jsonl
 from coevolve.storage import provenance as provenance_file
 

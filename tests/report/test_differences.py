@@ -6,7 +6,7 @@ from builders import record
 from report.explored import measurement
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.layout import Layout
+from coevolve.pipeline.layout import Layout
 from coevolve.errors import UserError
 from coevolve.report import differences
 from coevolve.report.measurement import read

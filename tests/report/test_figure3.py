@@ -4,10 +4,10 @@ import pytest
 from report.explored import LABELS
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 from coevolve.report.figure3 import Curves, curves, draw
-from coevolve.run.run_stage import job_of
-from coevolve.stages import figure3 as stage
+from coevolve.pipeline.run_job import job_of
+from coevolve.pipeline.stages import figure3 as stage
 from coevolve.storage import jsonl
 
 

@@ -14,8 +14,8 @@ from report.explored import explored
 from coevolve.chat.chat_template import Renderer
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
-from coevolve.dag.branch import Branch
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.plan import Plan
 from coevolve.policies import loading
 from coevolve.records.episodes import Trajectory
 from coevolve.records.pairs import PreferencePair

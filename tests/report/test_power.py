@@ -5,8 +5,8 @@ import pytest
 from report.explored import claim
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.machine import load_machine
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
 from coevolve.follow import estimates
 from coevolve.report import claims as paper
 from coevolve.report import power, stats, verdicts

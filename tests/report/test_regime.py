@@ -8,7 +8,7 @@ from report.explored import explored, provenance, train_report
 from coevolve.config.derived.methods import with_model
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
-from coevolve.dag.layout import Layout
+from coevolve.pipeline.layout import Layout
 from coevolve.follow import on_disk
 from coevolve.records.drops import DropReason
 from coevolve.records.episodes import StopReason
@@ -16,7 +16,7 @@ from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
 from coevolve.report import regime
 from coevolve.report.labels import ReportLabels
 from coevolve.report.learnability import Score
-from coevolve.stages.parts import regime_evidence
+from coevolve.pipeline.stages.parts import regime_evidence
 from coevolve.storage import jsonl
 from coevolve.storage.files import write_bytes
 

@@ -6,8 +6,8 @@ import builders
 import pytest
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules.page import exported
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.rules.page import exported
 from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.records.episodes import StopReason
 from coevolve.report import claims, drawing, html, second_paper, task_growth

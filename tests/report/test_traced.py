@@ -14,11 +14,11 @@ from builders import episode, task
 
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules import STAGES
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import STAGES
 from coevolve.records.episodes import StopReason
-from coevolve.run.run_stage import job_of
-from coevolve.stages.evaluate import records
+from coevolve.pipeline.run_job import job_of
+from coevolve.pipeline.stages.evaluate import records
 from coevolve.storage import jsonl
 
 SETTINGS = [

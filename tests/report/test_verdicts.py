@@ -10,8 +10,8 @@ from builders import record
 from report.explored import claim, episodes, explored
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.branch import Branch
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.plan import Plan
 from coevolve.follow import on_disk
 from coevolve.report import claims as paper
 from coevolve.report import stats, verdicts

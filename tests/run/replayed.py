@@ -15,7 +15,7 @@ from accelerate.state import AcceleratorState
 
 from coevolve import cli
 from coevolve.records.episodes import Trajectory
-from coevolve.run import launch
+from coevolve.pipeline import launch
 from coevolve.storage import jsonl
 from coevolve.train.online import Explorer
 

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from coevolve.run import devices
+from coevolve.pipeline import devices
 
 UUIDS = [f"GPU-{number}0-cafe" for number in range(4)]
 NAME = "NVIDIA H100 80GB HBM3"
 JOB = """
 import os, pathlib, sys
-from coevolve.run import devices
+from coevolve.pipeline import devices
 devices.LOCKS, devices.SECONDS = pathlib.Path(sys.argv[1]), 0.05
 with devices.taken(int(sys.argv[2])):
     print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)

@@ -21,7 +21,7 @@ from coevolve.errors import UserError
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import EvalRecord
-from coevolve.run.in_process import single_environment
+from coevolve.pipeline.in_process import single_environment
 from coevolve.storage import jsonl, provenance
 
 POLICY = "results/glance/tiny/webshop/base/seed0/policy/target"

@@ -15,12 +15,12 @@ import pytest
 from checkout import copy_of, environment, heed_ctrl_c
 
 from coevolve.follow import job_text
-from coevolve.run.job_server import VARIABLE, run_job
+from coevolve.pipeline.job_server import VARIABLE, run_job
 
 #: Starts a server, prints its variable, and waits for the end of its input.
 SNAKEMAKE = """
 import os, sys
-from coevolve.run import job_server
+from coevolve.pipeline import job_server
 server = job_server.JobServer(["sft", "train"], {})
 print(os.environ[job_server.VARIABLE], flush=True)
 sys.stdin.read()

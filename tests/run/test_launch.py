@@ -22,8 +22,8 @@ from coevolve.config.names import PairKind
 from coevolve.config.sections import TinyArchitecture
 from coevolve.errors import UserError
 from coevolve.policies import loading
-from coevolve.run import launch
-from coevolve.run.launch import Launch
+from coevolve.pipeline import launch
+from coevolve.pipeline.launch import Launch
 from coevolve.storage import files, jsonl
 from coevolve.train import policy_io, reference_logps, tiny_model
 

@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from small_run import make
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
-from coevolve.dag.stage import files_of
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.stage import files_of
 from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl
 

@@ -7,7 +7,7 @@ import pytest
 
 from coevolve.assets import hub
 from coevolve.config.loading import load_suite
-from coevolve.run import required_files
+from coevolve.pipeline import required_files
 from coevolve.storage import files
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"

@@ -14,11 +14,11 @@ from checkout import decided
 from command_line import exit_status, stage_command
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules import STAGES
-from coevolve.dag.stage import files_of
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.stage import files_of
 from coevolve.records.provenance import Provenance
-from coevolve.run.reuse import take
+from coevolve.pipeline.reuse import take
 from coevolve.storage import files, folders, provenance
 
 SECOND = "extends: glance.yaml\nsuite: second\nrecipes: {eto: {settings: {dpo: {epochs: 2}}}}\n"

@@ -16,7 +16,7 @@ from assets.hubserver import REVISION
 from slurm.harness import PRETRAINED, QUICK, copied, restarts, same, until
 
 from coevolve.assets import images
-from coevolve.dag.rules import STAGES
+from coevolve.pipeline.registry import STAGES
 
 pytestmark = pytest.mark.slow
 USER = pwd.getpwnam("nobody")

@@ -24,7 +24,7 @@ from coevolve.config.sections import (
 from coevolve.config.suite import Suite
 from coevolve.records.episodes import Sampling, Trajectory
 from coevolve.rollout import rollout
-from coevolve.run.job import Job
+from coevolve.pipeline.job import Job
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import tiny_model
 

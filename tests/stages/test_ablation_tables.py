@@ -8,12 +8,12 @@ import pytest
 from builders import record
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import PairingSummary, TrajectoryCount
 from coevolve.report import why
-from coevolve.run.run_stage import job_of
-from coevolve.stages import ablation
+from coevolve.pipeline.run_job import job_of
+from coevolve.pipeline.stages import ablation
 from coevolve.storage import jsonl
 from coevolve.storage.files import write_bytes
 

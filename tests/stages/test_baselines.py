@@ -14,9 +14,9 @@ from coevolve.policies import loading
 from coevolve.records.drops import Drop
 from coevolve.records.episodes import Trajectory
 from coevolve.records.pairs import PreferencePair
-from coevolve.stages import rft_train, rollout, select, sft, steps, train
-from coevolve.stages.parts.environment import env_setup
-from coevolve.stages.parts.training import tokenize
+from coevolve.pipeline.stages import rft_train, rollout, select, sft, steps, train
+from coevolve.pipeline.stages.parts.environment import env_setup
+from coevolve.pipeline.stages.parts.training import tokenize
 from coevolve.storage import jsonl, policy_dir
 
 

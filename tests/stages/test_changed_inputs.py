@@ -12,7 +12,7 @@ from small_run import make
 
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import Shards
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 
 HOME = "results/glance"
 EVAL = f"{HOME}/tiny/webshop/coevolve/seed0/iter1/eval"

@@ -7,12 +7,12 @@ import pytest
 from builders import episode
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 from coevolve.errors import UserError
 from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Message, Task, Trajectory
-from coevolve.run.run_stage import job_of
-from coevolve.stages import data
+from coevolve.pipeline.run_job import job_of
+from coevolve.pipeline.stages import data
 from coevolve.storage import files, jsonl
 
 KIND = "find-animal"

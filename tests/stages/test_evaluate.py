@@ -11,8 +11,8 @@ from stages import corridor
 from coevolve.config.baselines import EvaluationConfig
 from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.records.evaluation import EvalRecord
-from coevolve.stages import evaluate
-from coevolve.stages.evaluate import records
+from coevolve.pipeline.stages import evaluate
+from coevolve.pipeline.stages.evaluate import records
 from coevolve.storage import jsonl
 
 EPISODES = [

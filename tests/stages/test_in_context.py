@@ -12,13 +12,13 @@ from policies.shopper import PLAYER
 from coevolve.chat.prompts import demonstration
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
-from coevolve.dag.plan import Plan
-from coevolve.dag.stage import files_of
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.stage import files_of
 from coevolve.errors import UserError
 from coevolve.methods import pairing
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import EvalRecord
-from coevolve.run.run_stage import execute
+from coevolve.pipeline.run_job import execute
 from coevolve.storage import jsonl
 
 ENDPOINT = {

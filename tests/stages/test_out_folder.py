@@ -8,7 +8,7 @@ from command_line import stage_command
 from small_run import SUITE
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 
 HOME = Path("results/glance")
 

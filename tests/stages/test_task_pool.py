@@ -18,7 +18,7 @@ from small_run import make
 from coevolve.chat.prompts import write_action
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite, read_machine
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import tasks as bfcl_tasks
 from coevolve.envs.registry import domain
@@ -29,9 +29,9 @@ from coevolve.records.episodes import Task, Trajectory, Turn
 from coevolve.records.pairs import PairingSummary, PreferencePair
 from coevolve.records.provenance import ExplorationNotes
 from coevolve.report import analysis, why_task
-from coevolve.run.run_stage import job_of
-from coevolve.stages import grpo_round, validate_tasks
-from coevolve.stages.parts.exploring import TaskExploration
+from coevolve.pipeline.run_job import job_of
+from coevolve.pipeline.stages import grpo_round, validate_tasks
+from coevolve.pipeline.stages.parts.exploring import TaskExploration
 from coevolve.storage import files, jsonl, provenance
 
 pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")

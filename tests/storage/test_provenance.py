@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.plan import Plan
-from coevolve.dag.stage import files_of
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.stage import files_of
 from coevolve.storage import jsonl
 
 LOADING = """
@@ -72,7 +72,7 @@ def test_loaded_code_is_compared_with_the_files_and_a_later_edit_does_not_reach_
 
 def test_a_job_whose_code_changes_while_it_starts_is_refused(package):
     """As a switch of the branch does it: a module is imported after the code's digest was taken, and is another."""
-    stage, other = package / "coevolve/stages/figure3.py", package / "coevolve/report/figure3.py"
+    stage, other = package / "coevolve/pipeline/stages/figure3.py", package / "coevolve/report/figure3.py"
     edit = f"from pathlib import Path\nwith Path({str(other)!r}).open('a') as file:\n    file.write('ANOTHER = 1\\n')\n"
     stage.write_text(stage.read_text().replace("from pathlib import Path\n", edit, 1))
     for path in files_of(Plan(load_suite("smoke")).inputs("figure3", {})):

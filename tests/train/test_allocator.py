@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from coevolve.stages.parts.training import M_MMAP_THRESHOLD
+from coevolve.pipeline.stages.parts.training import M_MMAP_THRESHOLD
 
 #: Prints the page faults of making and freeing 64 MB fifty times, after the memory was first touched.
 FAULTS = """
 import resource, torch
-from coevolve.stages.parts import training
+from coevolve.pipeline.stages.parts import training
 
 {call}
 torch.ones(2**24)

@@ -14,8 +14,8 @@ from coevolve.config.names import PairKind
 from coevolve.config.sections import GradientsConfig
 from coevolve.errors import UserError
 from coevolve.records.gradients import GradientReport
-from coevolve.stages import gradients as stage
-from coevolve.stages import train
+from coevolve.pipeline.stages import gradients as stage
+from coevolve.pipeline.stages import train
 from coevolve.train import dpo, gradients
 from coevolve.train.dataset import cut_to_context
 from coevolve.train.policy_io import TrainingRun

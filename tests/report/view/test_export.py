@@ -15,9 +15,9 @@ from builders import relist
 from command_line import exit_status
 
 from coevolve.config.loading import load_suite
-from coevolve.dag.machine import load_machine
-from coevolve.dag.plan import Plan
-from coevolve.dag.rules import STAGES
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import STAGES
 from coevolve.errors import UserError
 from coevolve.export import suite_export
 from coevolve.follow.run_record import RunRecord

@@ -22,7 +22,7 @@ from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import readable, with_interval
 from coevolve.report.training_figure import TrainingCurve
 from coevolve.report.verdicts import Verdict
-from coevolve.stages.parts.training_curves import trainings
+from coevolve.pipeline.stages.parts.training_curves import trainings
 from coevolve.storage import provenance
 
 HOME = "results/glance"

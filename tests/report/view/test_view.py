@@ -14,7 +14,7 @@ from report.view.many import write as write_many
 
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
-from coevolve.dag.plan import Plan
+from coevolve.pipeline.plan import Plan
 from coevolve.errors import UserError
 from coevolve.export.site_documents import site_documents
 from coevolve.records.episodes import Message, Trajectory, turn_messages

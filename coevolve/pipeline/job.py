@@ -1,0 +1,86 @@
+"""A job: one execution of a stage, with its config, inputs and seed."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coevolve import seeds
+from coevolve.config.kinds import EnvConfig
+from coevolve.config.machine import VLLM_DEVICES, VllmDevices
+from coevolve.config.sections import ModelConfig, Recipe
+from coevolve.config.suite import Suite
+from coevolve.errors import UserError
+from coevolve.pipeline.branch import AgentName, Branch, agent_of
+from coevolve.records.base import Record
+from coevolve.storage import jsonl
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One execution of a stage.
+
+    `suite` holds only the sections that the stage declared. `inputs` are files by name; `results` are those of them
+    that are given by what they are results of, such as (method, seed). `work` is a folder for checkpoints and journals:
+    it survives a killed job, and no job with another fingerprint uses it. `wildcards` name the model, environment,
+    branch and agent.
+    """
+
+    stage: str
+    suite: Suite
+    inputs: dict[str, list[Path]]
+    wildcards: dict[str, str]
+    work: Path
+    threads: int
+    results: dict[str, dict[Hashable, Path]] = field(default_factory=dict)
+    devices: VllmDevices = VLLM_DEVICES
+
+    @property
+    def model(self) -> ModelConfig:
+        """The job's base model."""
+        return self.suite.models[self.wildcards["model"]]
+
+    @property
+    def env(self) -> EnvConfig:
+        """The job's environment."""
+        return self.suite.envs[self.wildcards["env"]]
+
+    @property
+    def branch(self) -> Branch:
+        """The job's method, seed and iteration."""
+        return Branch.parse(self.wildcards["branch"])
+
+    @property
+    def agent(self) -> AgentName:
+        """The job's agent."""
+        return agent_of(self.wildcards)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The job's method."""
+        return self.suite.recipes[self.branch.method]
+
+    @property
+    def seed(self) -> int:
+        """The job's seed, derived from the suite's seed and the job's names; a shard has that of the undivided job."""
+        whole = self.wildcards.get("whole", "")
+        stage = {"": self.stage, "eval": "evaluate"}.get(whole, "rollout")
+        names = (stage, self.wildcards.get("env", ""), str(self.branch), self.agent)
+        return seeds.derive(self.branch.seed, *names)
+
+    def file(self, name: str) -> Path:
+        """The single input file called `name`; raises `UserError` if there is none, or more than one."""
+        paths = self.inputs.get(name, [])
+        if len(paths) != 1:
+            raise UserError(f"stage `{self.stage}`: {len(paths)} inputs `{name}`, it takes one; give {name}=FILE.")
+        return paths[0]
+
+    def files(self, name: str) -> dict[Any, Path]:
+        """The input files called `name` by what they are results of; none if the job has no such input."""
+        return dict(self.results.get(name, {}))
+
+    def records(self, name: str, kind: type[R]) -> list[R]:
+        """All records of the input file called `name`."""
+        return jsonl.read(self.file(name), kind)

@@ -1,0 +1,262 @@
+"""The plan of a suite: the job of every file, what a job depends on, and what targets need. Imports no torch."""
+
+import contextlib
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from coevolve.config.derived.methods import for_method, iterations_of, supports
+from coevolve.config.derived.protocol import grpo_engine
+from coevolve.config.kinds import has_module, module_name
+from coevolve.config.machine import Shards
+from coevolve.config.names import ComputeDtype
+from coevolve.config.restriction import as_dict, digest, restrict
+from coevolve.config.suite import Suite
+from coevolve.errors import UserError
+from coevolve.pipeline import products
+from coevolve.pipeline.paper import MIRROR
+from coevolve.pipeline.planned import PlannedJob, files_by_name, files_of
+from coevolve.pipeline.registry import ENDS, STAGES
+from coevolve.pipeline.stage import Stage
+from coevolve.pipeline.suite_files import UNDIVIDED, SuiteFiles
+from coevolve.policies.engines import engine_module
+from coevolve.records.provenance import Provenance, Workload
+from coevolve.storage import code_digest
+from coevolve.storage.policy_dir import REF_NAME
+
+
+@dataclass(frozen=True)
+class Plan(SuiteFiles):
+    """The jobs of one suite, and their files under `root`."""
+
+    @functools.cached_property
+    def products(self) -> dict[str, PlannedJob]:
+        """The jobs of what the suite's page shows, and of the page, by name."""
+        return products.products(self)
+
+    def ablation(self, name: str) -> PlannedJob:
+        """The job of an ablation's table."""
+        return products.ablation_table(self, name)
+
+    def targets(self) -> list[str]:
+        """The files of all products and default ablations, which a full run ends with."""
+        products = [job for name, job in self.products.items() if name in ENDS]
+        jobs = [*products, *map(self.ablation, self.default_ablations())]
+        return [path for job in jobs for path in job.files]
+
+    @property
+    def page(self) -> Path:
+        """The report page of the suite."""
+        return Path(self.products["page"].files[0])
+
+    # Which job makes what.
+
+    def job(self, path: str) -> PlannedJob | None:
+        """The job that makes a file, by its path; None for a file that comes from outside."""
+        makers = self.paper.makers
+        if path not in makers and path.startswith((f"{self.home}/", f"{MIRROR}/")):
+            assert self._all_made
+        return makers.get(path)
+
+    def by_key(self, key: str) -> PlannedJob | None:
+        """The job with a key (`PlannedJob.key`); None if the suite has none."""
+        if key not in self.paper.jobs:
+            assert self._all_made
+        return self.paper.jobs.get(key)
+
+    def of_record(self, record: Provenance) -> PlannedJob | None:
+        """The job whose result a provenance describes; None if the suite, or this version of the kit, has none."""
+        root = MIRROR if record.stage in STAGES and STAGES[record.stage].shared else self.home
+        names = [root, record.result, *filter(None, [record.wildcards.get("file")])]
+        job = self.by_key("/".join(names))
+        return job if job and job.stage.name == record.stage else None
+
+    def named(self, stage: str, wildcards: Mapping[str, str]) -> PlannedJob | None:
+        """The job of a stage with these wildcards; None if the suite has none."""
+        assert self._all_made
+        jobs = self.paper.jobs.values()
+        return next((job for job in jobs if job.stage.name == stage and job.wildcards == wildcards), None)
+
+    def jobs(self, targets: Sequence[str] = ()) -> list[PlannedJob]:
+        """The jobs that `targets` (a full run's) need, each once, after those that make its inputs."""
+        needed: dict[str, PlannedJob] = {}
+        waiting = [(job, False) for path in reversed(targets or self.targets()) if (job := self.job(path))]
+        while waiting:
+            job, inputs_are_listed = waiting.pop()
+            if inputs_are_listed:
+                needed[job.key] = job
+            elif job.key not in needed:
+                waiting.append((job, True))
+                waiting += [(made, False) for path in files_of(job.inputs) if (made := self.job(path))]
+        return list(needed.values())
+
+    def unfinished(self, targets: Sequence[str] = ()) -> list[PlannedJob]:
+        """The jobs that `targets` (a full run's) need without all of their files."""
+        return [job for job in self.jobs(targets) if not all(map(os.path.exists, job.files))]
+
+    def missing_input(self, job: PlannedJob) -> UserError | None:
+        """What is wrong if a job reads a file that is missing and that no job makes."""
+        for name, paths in files_by_name(job.inputs).items():
+            for path in paths:
+                if self.job(path) is None and not Path(path).exists():
+                    problem = f"input `{name}` of stage `{job.stage.name}` does not exist"
+                    return UserError(f"{path}: {problem}; put it there.")
+        return None
+
+    def input_names(self, job: PlannedJob) -> list[str]:
+        """Names of the inputs that a job can have, whether or not the machine divides rollouts and evaluations."""
+        divided = replace(self, shards=Shards(rollout=2, evaluate=2))
+        same = (plan.by_key(job.key) for plan in (self, replace(self, shards=UNDIVIDED), divided))
+        return list(dict.fromkeys(name for each in same if each for name in each.inputs))
+
+    @functools.cached_property
+    def _all_made(self) -> bool:
+        """True, once the jobs of every method, product and ablation that the suite can have are made.
+
+        Of a method that the suite does not run, wrong settings are no error.
+        """
+        supported = [method for method in self.suite.recipes if supports(self.suite, method)]
+        for method in supported:
+            with contextlib.suppress(*([] if method in self.suite.methods else [UserError])):
+                self.paper.make([method])
+        for name, ablation in self.suite.ablations.items():
+            if {*ablation.methods} <= {*supported}:
+                with contextlib.suppress(UserError):
+                    self.ablation(name)
+        products.growth(self)
+        return bool(self.products)
+
+    # What a job depends on.
+
+    def settings(self, job: PlannedJob) -> Suite:
+        """The part of the suite that a job may read."""
+        return self._settings(job.stage, *self._setting_names(job))
+
+    def _setting_names(self, job: PlannedJob) -> tuple[str | None, ...]:
+        """What decides the settings of a stage's jobs: names of sections, and whether keys are left out."""
+        names, branch = job.wildcards, job.branch
+        method = branch.method if branch and branch.method in self.suite.recipes else None
+        sections = [names.get(name) for name in ("model", "env", "source", "ablation")]
+        explores = names.get("whole", "eval") != "eval"
+        return *sections, method, method and job.agent, self.final_dtype(job), "explores" if explores else None
+
+    @functools.cached_property
+    def _known_settings(self) -> dict[tuple[Any, ...], Suite]:
+        return {}
+
+    def _settings(self, stage: Stage, *names: str | None) -> Suite:
+        key = (stage.name, *names)
+        if key not in self._known_settings:
+            self._known_settings[key] = self._restricted(stage, *names)
+        return self._known_settings[key]
+
+    def _restricted(
+        self,
+        stage: Stage,
+        model: str | None,
+        env: str | None,
+        source: str | None,
+        ablation: str | None,
+        method: str | None,
+        agent: str | None,
+        final_dtype: str | None,
+        explores: str | None,
+    ) -> Suite:
+        suite = for_method(self.suite, method, agent) if method else self.suite
+        if not final_dtype:
+            models = {name: each.model_copy(update={"final_dtype": None}) for name, each in suite.models.items()}
+            suite = suite.model_copy(update={"models": models})
+        unread = {"evaluation"} if explores else set[str]()
+        unread |= {"sampler"} if model and self.suite.models[model].endpoint else set()
+        named = {"models": model, "envs": env, "sources": source, "ablations": ablation, "recipes": method}
+        entries = {key: name for key, name in named.items() if name is not None}
+        return restrict(suite, [key for key in stage.reads if key not in unread], entries)
+
+    def fingerprint(self, job: PlannedJob) -> str:
+        """Digest of the config that a job may read and of its code; with its inputs, all that the job depends on."""
+        config = as_dict(self.settings(job))
+        if job.stage.pin:
+            return job.stage.pin(config, job.wildcards)
+        return f"{digest(config)}-{self.code(job)}"
+
+    def code(self, job: PlannedJob) -> str:
+        """Digest of the code a job can reach: its `modules`, and all that these import."""
+        return code_digest.code_digest(*self.modules(job))
+
+    def modules(self, job: PlannedJob) -> tuple[str, ...]:
+        """The modules that a job starts from: its stage's, its engine's, and those of the environments that it reads.
+
+        Of an environment's package they are `config` and the modules that the stage declares.
+        """
+        sections = [self.suite.envs[job.wildcards["env"]]] if "env" in job.wildcards else self.suite.envs.values()
+        kinds = [section.kind for section in sections if "envs" in job.stage.reads]
+        names = ("config", *job.stage.modules)
+        of_kinds = (module_name(kind, name) for kind in kinds for name in names if has_module(kind, name))
+        engine = self.engine(job)
+        return job.stage.module, *([engine_module(engine)] if engine else []), *of_kinds
+
+    def engine(self, job: PlannedJob) -> str | None:
+        """The engine that plays in a job; None: the stage declares none, and plays with the built-in one if at all."""
+        plays = job.stage.plays
+        return plays(self.settings(job), job.wildcards["model"]) if plays else None
+
+    def image(self, stage: Stage) -> str:
+        """The name of the container image of a stage's jobs; empty: none."""
+        if stage.plays is grpo_engine:
+            suites = (self.suite, *(for_method(self.suite, method) for method in self.suite.recipes))
+            if any(suite.grpo.engine for suite in suites):
+                return "online"
+        return stage.image
+
+    def changed_since(self, record: Provenance) -> list[str]:
+        """What changed since the provenance was written: `settings` (or the suite has no such job), `code`, or both."""
+        job = self.of_record(record)
+        if job is None:
+            return ["settings"]
+        config = as_dict(self.settings(job))
+        if pin := job.stage.pin:  # what is fetched is pinned, whatever code fetched it
+            try:
+                before = pin(record.config, job.wildcards)
+            except KeyError:  # an older version of the kit did not record this pin
+                before = ""
+            return ["settings"] if pin(config, job.wildcards) != before else []
+        differs = {
+            "settings": digest(config) != record.config_digest,
+            "code": self.code(job) != record.code_digest,
+        }
+        return [name for name, is_other in differs.items() if is_other]
+
+    # The policies that jobs make and read, and what a job costs.
+
+    def policies_read(self, job: PlannedJob) -> list[str]:
+        """The `policy.json` of each policy whose weights a job reads."""
+        return [path for path in dict.fromkeys(files_of(job.inputs)) if Path(path).name == REF_NAME]
+
+    def is_last(self, job: PlannedJob) -> bool:
+        """Whether a job belongs to the target after the last iteration of its row, which no iteration trains on."""
+        branch = job.branch
+        if branch is None or not branch.iteration or job.agent != "target":
+            return False
+        return branch.iteration >= iterations_of(self.suite, job.wildcards["env"], branch.method)
+
+    def keeps_weights(self, policy: str) -> bool:
+        """Whether a policy, named by its `policy.json`, keeps its weights: a base policy, the last of a row, adapters.
+
+        Adapters are small, and all policies that are trained from them need them.
+        """
+        job = self.job(policy)
+        if job is None or job.branch is None or not job.branch.iteration or self.is_last(job):
+            return True
+        return self.suite.models[job.wildcards["model"]].lora is not None
+
+    def final_dtype(self, job: PlannedJob) -> ComputeDtype:
+        """The type of the weights that a job writes, if it makes the last target of a row and the model names one."""
+        is_last = REF_NAME in job.names and self.is_last(job)
+        return self.suite.models[job.wildcards["model"]].final_dtype if is_last else None
+
+    def workload(self, job: PlannedJob) -> Workload:
+        """Estimated work of a job; a job that joins parts has none."""
+        return Workload() if "parts" in job.inputs else job.stage.cost(self.suite, job)

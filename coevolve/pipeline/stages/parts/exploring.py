@@ -1,0 +1,176 @@
+"""Exploration as a stage: an explorer plays open tasks; its actions become fragments and drafts of tasks."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from coevolve import seeds
+from coevolve.config.derived.protocol import exploration_temperature
+from coevolve.envs.base import Env
+from coevolve.envs.synthesis import TaskDraft, observed_actions, synthesis
+from coevolve.methods.task_evolution import prompts
+from coevolve.methods.task_evolution.exploration import ExplorationStart
+from coevolve.methods.task_evolution.records import Fragment, FragmentDropReason
+from coevolve.pipeline.job import Job
+from coevolve.pipeline.stages.parts import playing
+from coevolve.pipeline.stages.parts.environment import env_setup
+from coevolve.policies import engines
+from coevolve.policies.base import Conversation, Policy
+from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.records.base import Record
+from coevolve.records.episodes import StopReason, Task, Trajectory, Turn
+from coevolve.records.provenance import ExplorationNotes
+from coevolve.storage import jsonl
+
+#: The context of an endpoint's model, in tokens: unknown, so that the endpoint itself rejects what is too long.
+UNKNOWN_CONTEXT = 2**31
+
+
+class DraftReply(Record):
+    """A model's reply to the prompt for the task of a fragment (its digest), and the number of its sampled tokens.
+
+    `truncated`: generation stopped at max_new_tokens.
+    """
+
+    fragment: str
+    text: str
+    tokens: int
+    truncated: bool
+
+    def draft(self, actions: Sequence[str]) -> TaskDraft | FragmentDropReason:
+        """The draft in the reply, or why it has none; `actions` are the fragment's executed ones."""
+        if self.truncated:
+            return FragmentDropReason.TRUNCATED
+        return prompts.read_draft(self.text, actions) or FragmentDropReason.NO_QUERY
+
+
+class TaskExploration:
+    """The exploration of a round: its starts by name, their open tasks, and the explorer."""
+
+    def __init__(self, job: Job, starts: Mapping[str, ExplorationStart]) -> None:
+        self._job, self._config, self._setup, self._starts = job, job.suite.task_evolution, env_setup(job), starts
+        self._sampling = playing.sampling(job, exploration_temperature(job.suite))
+        self._synthesis = synthesis(job.env)
+        self._player, self._workers = self._load_player()
+        self._draft_tokens = 0
+
+    def fragments(self) -> Iterator[tuple[Fragment, StopReason]]:
+        """The fragment of every start, in their order, with the reason why its episode ended."""
+        for episode in self._play():
+            start = self._starts[episode.task.task_id]
+            assert episode.policy is not None, "explorers have a reference"
+            fragment = Fragment(
+                name=episode.task.task_id,
+                round=self._job.branch.iteration,
+                start=start.start,
+                signal=start.signal,
+                explorer=episode.policy,
+                repeated=len(start.repeated),
+                turns=episode.turns,
+            )
+            yield fragment, episode.stop
+
+    def executed(self, turns: Sequence[Turn]) -> tuple[str, ...]:
+        """The executed actions of a fragment's turns."""
+        return self._synthesis.executed(self._setup, turns)
+
+    def drafts(self, fragments: Sequence[Fragment]) -> list[TaskDraft | FragmentDropReason]:
+        """The draft of each fragment's task, by rules or as the explorer's model writes it, or why it has none."""
+        if self.writer != "rules":
+            return self.written_drafts(fragments)
+        described = (self._synthesis.describe(self._setup, each.start, self.executed(each.turns)) for each in fragments)
+        return [draft or FragmentDropReason.NO_GOAL for draft in described]
+
+    def written_drafts(self, fragments: Sequence[Fragment]) -> list[TaskDraft | FragmentDropReason]:
+        """The drafts that the explorer's model writes, or why a fragment has none.
+
+        Replies that a killed run received are read back.
+        """
+        journal = jsonl.Journal(self._job.work / "drafts.jsonl", DraftReply)
+        with contextlib.closing(journal):
+            replies = {reply.fragment: reply for reply in journal.records}
+            for fragment in fragments:
+                if fragment.digest() not in replies:
+                    replies[fragment.digest()] = reply = self._reply(fragment)
+                    journal.append(reply)
+        self._draft_tokens = sum(reply.tokens for reply in replies.values())
+        return [replies[fragment.digest()].draft(self.executed(fragment.turns)) for fragment in fragments]
+
+    def notes(self, fragments: Sequence[Fragment], counts: dict[str, Any]) -> ExplorationNotes:
+        """The `counts`, with what was sampled for the fragments and their drafts."""
+        sampled = (turn for fragment in fragments for turn in fragment.turns[fragment.repeated :])
+        return ExplorationNotes(
+            counts=counts,
+            sampled_tokens=sum(len(turn.token_ids) for turn in sampled) + self._draft_tokens,
+            spent=playing.spending(self._job.work, self._config.endpoint or self._job.model.endpoint),
+        )
+
+    def goal_task(self, fragment: Fragment, name: str, draft: TaskDraft) -> Task | None:
+        """The task of a draft; None if its solution reaches nothing that a task could ask for."""
+        if self._synthesis.describe(self._setup, fragment.start, draft.solution) is None:
+            return None
+        return self._synthesis.goal_task(self._setup, fragment.start, name, draft)
+
+    @property
+    def writer(self) -> str:
+        """What writes the tasks: the explorer's name, or `rules`."""
+        return self._player.ref.name if self._config.abstraction == "model" else "rules"
+
+    def _play(self) -> list[Trajectory]:
+        if not self._starts:
+            return []
+        tasks = [
+            self._synthesis.open_task(start.start, name, prompts.exploration_prompt(start.signal, start.actions))
+            for name, start in self._starts.items()
+        ]
+        player = self._player, min(self._workers, len(tasks))
+
+        def prefixes(env: Env) -> list[list[Turn]]:
+            return [self._repeated(task, env.parse) for task in tasks]
+
+        seed, sampling, ended = self._job.seed, self._sampling, self._ended
+        return playing.play_with(player, self._job, tasks, "explored", seed, sampling, 1, prefixes, ended)
+
+    def _repeated(self, task: Task, parse: Callable[[str], str | None]) -> list[Turn]:
+        """The turns that repeat a signal's actions."""
+        texts = (self._synthesis.write(self._setup, task, action) for action in self._starts[task.task_id].repeated)
+        return [Turn(text=text, action=parse(text), observation="") for text in texts]
+
+    def _ended(self, conversation: Conversation) -> bool:
+        start = self._starts[conversation.key.rpartition("#")[0]]
+        done = len(self.executed(conversation.turns)) >= start.actions
+        return done or len(conversation.turns) >= self._config.turns + start.extra
+
+    def _load_player(self) -> tuple[Policy, int]:
+        """The explorer, and how many episodes it plays at once."""
+        workers = self._job.env.workers
+        if self._config.explorer == "scripted":
+            return ScriptedPolicy(self._propose), workers
+        if self._config.explorer == "policy":
+            return playing.load_player(self._job, self._job.file("policy").parent, workers)
+        settings = playing.engine_settings(self._job, workers)
+        endpoint = replace(settings, endpoint=self._config.endpoint, context=UNKNOWN_CONTEXT)
+        return engines.load_player("endpoint", None, endpoint)
+
+    def _propose(self, conversation: Conversation) -> str:
+        """The next turn of scripted exploration, drawn from the episode's seed."""
+        name = conversation.key.rpartition("#")[0]
+        start, setup = self._starts[name], self._setup
+        favoured = [self._synthesis.pattern(action) for action in start.signal.actions] if start.signal else []
+        rng = seeds.generator(conversation.seed, "propose", len(conversation.turns))
+        action = self._synthesis.propose(setup, start.start, conversation.turns, favoured, rng)
+        return self._synthesis.write(setup, start.start, action)
+
+    def _reply(self, fragment: Fragment) -> DraftReply:
+        observed = observed_actions(self._setup, self._synthesis, fragment.turns)
+        seed = seeds.derive(self._job.seed, "draft", fragment.name)
+        conversation = Conversation(f"{fragment.name}#draft", seed, prompts.abstraction_prompt(observed), ())
+        (completion,) = self._player.complete([conversation], self._sampling)
+        self._player.forget(conversation.key)
+        return DraftReply(
+            fragment=fragment.digest(),
+            text=completion.text,
+            tokens=len(completion.token_ids),
+            truncated=completion.truncated,
+        )

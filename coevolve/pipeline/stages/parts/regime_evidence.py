@@ -1,0 +1,49 @@
+"""The evidence for the regime checks, in the files of results and the notes of finished jobs."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from coevolve.config.derived.methods import iterations_of
+from coevolve.config.suite import Suite
+from coevolve.pipeline.branch import Branch, agent_of
+from coevolve.records.episodes import Trajectory
+from coevolve.records.evaluation import ExplorationKey
+from coevolve.records.provenance import Provenance
+from coevolve.records.training import TrainReport
+from coevolve.report import exploration, learnability, measurement, pair_counts, regime
+from coevolve.report.regime import RegimeCheck, RegimeEvidence
+from coevolve.storage import jsonl
+
+
+def checks(suite: Suite, evidence: RegimeEvidence) -> list[RegimeCheck]:
+    """All checks of a suite; a row with iterations of its own is finished after these."""
+    iterations = {env: iterations_of(suite, env, suite.regime.method) for env in suite.envs}
+    return regime.checks(evidence, suite.regime, suite.report, iterations, suite.seeds)
+
+
+def read(suite: Suite, files: Mapping[str, Mapping[Any, Path]], jobs: Iterable[Provenance]) -> RegimeEvidence:
+    """The evidence in files of a suite about one model, by their names as inputs, and in the notes of finished jobs."""
+    return RegimeEvidence(
+        measurements=list(measurement.read(suite, files.get("records", {}))),
+        explorations=exploration.read(suite, files.get("explorations", {})),
+        summaries=pair_counts.read(files.get("summaries", {})),
+        trainings=_trainings(suite, jobs),
+        practice={
+            key: learnability.scores(jsonl.stream(path, Trajectory)) for key, path in files.get("practice", {}).items()
+        },
+    )
+
+
+def _trainings(suite: Suite, jobs: Iterable[Provenance]) -> dict[ExplorationKey, TrainReport]:
+    """The reports of the trainings in iterations of the suite's methods, of its single model."""
+    reports: dict[ExplorationKey, TrainReport] = {}
+    for job in jobs:
+        branch = Branch.parse(job.wildcards.get("branch", ""))
+        ours = branch.method in suite.methods and job.wildcards.get("model") in suite.models
+        if isinstance(job.notes, TrainReport) and branch.iteration and ours:
+            env, agent = job.wildcards["env"], agent_of(job.wildcards)
+            last = iterations_of(suite, env, branch.method) if env in suite.envs else 0
+            if branch.seed in suite.seeds and branch.iteration <= last:
+                reports[branch.method, env, branch.seed, branch.iteration, agent] = job.notes
+    return reports
