@@ -1,7 +1,7 @@
 """The paper as a build product: `snakemake --profile slurm`, or `snakemake --profile smoke` on one CPU machine.
 
-Names, dependencies and digests come from `coevolve.pipeline`, and `SnakemakeRun` begins and ends a run; this file declares
-the rules.
+The jobs come from `coevolve.pipeline`, which plans them once, and `SnakemakeRun` begins and ends a run; this file
+declares the rules: one a stage, whose only wildcard is looked up in the plan.
 """
 
 import sys
@@ -10,11 +10,11 @@ from snakemake.utils import min_version
 
 from coevolve.cli import OFFLINE
 from coevolve.config.derived.sizes import job_resources
+from coevolve.errors import UserError
+from coevolve.follow.snakemake_run import SnakemakeRun
 from coevolve.pipeline.machine import snakemake_resources
 from coevolve.pipeline.registry import STAGES
 from coevolve.pipeline.targets import targets
-from coevolve.errors import UserError
-from coevolve.follow.snakemake_run import SnakemakeRun
 
 min_version("9.0")
 
@@ -57,9 +57,9 @@ for stage in STAGES:
         input:
             unpack(RUN.inputs(stage)),
         output:
-            PLAN.outputs(stage),
+            RUN.outputs(stage),
         log:
-            PLAN.log(stage),
+            f"{PLAN.home}/logs/{stage}/{{job}}.log",
         params:
             **RUN.params(stage),
         threads: job_resources(MACHINE, stage).cpus
@@ -80,4 +80,4 @@ for target in (target for target in targets(PLAN) if target.name not in STAGES):
             target.name
         localrule: True
         input:
-            target.files,
+            RUN.files(target),

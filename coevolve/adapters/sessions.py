@@ -11,13 +11,13 @@ from typing import SupportsIndex
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.restriction import as_dict, digest
 from coevolve.config.yaml_files import read_yaml
-from coevolve.pipeline.plan import Plan
 from coevolve.envs.base import Env, EnvError, Setup
 from coevolve.envs.registry import domain
 from coevolve.envs.workers import environments
 from coevolve.errors import UserError, brief, suggestion
-from coevolve.records.episodes import Task
 from coevolve.pipeline import in_process
+from coevolve.pipeline.plan import Plan
+from coevolve.records.episodes import Task
 from coevolve.shipped import shipped_file
 
 _log = logging.getLogger(__name__)
@@ -137,11 +137,9 @@ def prepare_environment(
     if suite_of_env.envs[name].single_message:
         raise UserError(f"envs.{name}.prompt: trainers read conversations, not one message a step; set it to null.")
     config, plan = suite_of_env.envs[name], Plan(suite_of_env, root=root.as_posix())
-    for path in {*config.data_files.values(), *config.play_files.values()}:
-        in_process.make(plan, path, threads=1)
-    prepared = Path(plan.folder("prepare", {"env": name})).resolve() if config.prepared else None
-    if prepared:
-        in_process.make(plan, f"{plan.folder('prepare', {'env': name})}/meta.json", threads=1)
+    shared = plan.paper.prepared(name)
+    in_process.make(plan, [*config.data_files.values(), *config.play_files.values(), *shared.values()], threads=1)
+    prepared = Path(shared["prepared"]).parent.resolve() if shared else None
     setup = Setup(config, f"envs.{name}", suite_of_env.protocol, quirks(suite_of_env), prepared)
     selected = domain(config).select(setup)
     evaluated = {split: [t for t in selected.evaluate if t.split == split] for split in config.splits}

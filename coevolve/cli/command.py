@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from coevolve.config.machine import Machine
     from coevolve.config.sections import Ablation
     from coevolve.config.suite import Suite
-    from coevolve.pipeline.plan import Plan
     from coevolve.follow.run_record import RunRecord
+    from coevolve.pipeline.plan import Plan
 
 #: Jobs read files that were fetched before: libraries stay off the network. Libraries read this when they are imported.
 OFFLINE = dict.fromkeys(
@@ -115,8 +115,8 @@ def plan_with_machine(
 
 def run_plan(options: argparse.Namespace) -> Plan:
     """The plan of a suite on the named machine, or on that of its last run."""
-    from coevolve.pipeline.plan import Plan
     from coevolve.follow.run_record import RunRecord
+    from coevolve.pipeline.plan import Plan
 
     suite = suite_of(options)
     return plan_with_machine(suite, options, RunRecord.read(Plan(suite).home))[0]

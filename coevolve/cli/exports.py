@@ -71,7 +71,7 @@ def export_evidence(options: argparse.Namespace) -> int:
     out = options.out or Path(plan.home).with_suffix(".evidence.tar.xz")
     paths = suite_evidence.write(plan, out, options.evaluations)
     show(f"{out}: {len(paths)} files, {out.stat().st_size / 1e6:.1f} MB, to be unpacked with `tar -xJf`.")
-    rules = " ".join(dict.fromkeys(stage for stage, _ in suite_evidence.made_from_evidence(plan)))
+    rules = " ".join(dict.fromkeys(job.stage.name for job in suite_evidence.made_from_evidence(plan)))
     show(f"Their products: add `--allowed-rules all {rules}` to the suite's command.")
     return 0
 
@@ -155,8 +155,8 @@ def export_logbook(options: argparse.Namespace) -> int:
     """Write the verdicts on the paper's claims as a logbook of Trackio, one page a claim."""
     from coevolve.export import logbook
 
-    layout, paper, measured, judged = judged_claims(options)
-    pages = logbook.write(layout.suite.suite, judged, paper, measured, options.out)
+    made, paper, measured, judged = judged_claims(options)
+    pages = logbook.write(made.suite.suite, judged, paper, measured, options.out)
     show(f"{pages} pages in {options.out / logbook.FOLDER}; `trackio logbook read --path {options.out}`. {UNSENT}")
     return 0
 

@@ -39,10 +39,10 @@ def print_plan(options: argparse.Namespace) -> int:
     """Print the jobs of a suite with their estimated time, GPU-hours and disk, and the memory of its trainings."""
     from coevolve.config.derived.methods import labels
     from coevolve.config.loading import machine_file
-    from coevolve.pipeline.machine import load_machine
-    from coevolve.pipeline.plan import Plan
     from coevolve.follow import calibration, disk, estimates
     from coevolve.follow.reusable import Reusable
+    from coevolve.pipeline.machine import load_machine
+    from coevolve.pipeline.plan import Plan
     from coevolve.report import claims, costs, power
     from coevolve.report.labels import words
     from coevolve.shipped import shipped_file
@@ -59,7 +59,7 @@ def print_plan(options: argparse.Namespace) -> int:
     targets, part = list[str](), ""
     if options.ablation:
         ablation_of(suite, options.ablation)  # raises for an unknown one
-        targets, part = plan.tables(options.ablation), f", ablation {options.ablation},"
+        targets, part = plan.ablation(options.ablation).files, f", ablation {options.ablation},"
     estimates.require_whole_batches(plan, machine, plan.jobs(targets))
     paces = [list(estimates.jobs(plan, each, targets)) for each in (machine, *costs.paced(machine))]
     source = f"{machine_file(name)}{f', {measured}' if measured else ''}"
@@ -97,9 +97,9 @@ def _kept_counts(suite: Suite, overrides: Sequence[str]) -> str:
 @command(*SUITE, OPTIONAL_MACHINE, JSON)
 def print_power(options: argparse.Namespace) -> int:
     """Print what a run can decide with its tasks and seeds, and what it would take to decide the rest."""
+    from coevolve.follow import estimates
     from coevolve.pipeline.machine import load_machine
     from coevolve.pipeline.plan import Plan
-    from coevolve.follow import estimates
     from coevolve.report import claims, looks, power
     from coevolve.shipped import shipped_file
 
@@ -131,9 +131,9 @@ def print_power(options: argparse.Namespace) -> int:
 def print_status(options: argparse.Namespace) -> int:
     """Print which jobs of a suite are done, running, failed or changed, and the time left."""
     from coevolve.config.loading import load_suite
-    from coevolve.pipeline.plan import Plan
     from coevolve.follow import status
     from coevolve.follow.run_record import RunRecord
+    from coevolve.pipeline.plan import Plan
 
     if options.name and options.suite:
         raise UserError(f"two suites, `{options.name}` and --suite {options.suite}; name one.")
@@ -203,7 +203,7 @@ def list_mirror(options: argparse.Namespace) -> int:
 
 
 def _root_argument(parser: argparse.ArgumentParser) -> None:
-    from coevolve.pipeline.layout import MIRROR
+    from coevolve.pipeline.paper import MIRROR
 
     parser.add_argument("--root", type=Path, default=Path(MIRROR), metavar="DIR", help="default: %(default)s")
 
@@ -211,8 +211,8 @@ def _root_argument(parser: argparse.ArgumentParser) -> None:
 @command(*SUITE, _root_argument)
 def verify_mirror(options: argparse.Namespace) -> int:
     """Check the sha256 of every file and model that a suite needs."""
-    from coevolve.pipeline.layout import MIRROR
     from coevolve.pipeline import required_files
+    from coevolve.pipeline.paper import MIRROR
 
     if options.root != Path(MIRROR) and not options.root.is_dir():
         raise UserError(f"--root {options.root}: no such folder; name one with the layout of {MIRROR}.")

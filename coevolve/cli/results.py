@@ -15,7 +15,7 @@ from coevolve.config.names import Protocol
 from coevolve.shipped import shipped_file
 
 if TYPE_CHECKING:
-    from coevolve.pipeline.layout import Layout
+    from coevolve.pipeline.suite_files import SuiteFiles
     from coevolve.records.base import Record
     from coevolve.report.claim_tests import Results
     from coevolve.report.claims import Claims
@@ -36,8 +36,8 @@ def json_list(records: Iterable[Record]) -> str:
 def write_view(options: argparse.Namespace) -> int:
     """Write HTML pages of all episodes, pairs and products; they need no server."""
     from coevolve.config.derived.methods import labels
-    from coevolve.pipeline.plan import Plan
     from coevolve.export.site_documents import site_documents
+    from coevolve.pipeline.plan import Plan
     from coevolve.report import view
     from coevolve.report.labels import ReportLabels
 
@@ -63,8 +63,8 @@ def write_view(options: argparse.Namespace) -> int:
 def trace(options: argparse.Namespace) -> int:
     """Trace a printed number, or a synthetic task, back to episodes, policies, pairs and code."""
     from coevolve.pipeline.plan import Plan
-    from coevolve.report import claims, why, why_task, why_text
     from coevolve.pipeline.required_files import required_files
+    from coevolve.report import claims, why, why_task, why_text
 
     plan = Plan(suite_of(options))
     home, declared = plan.home, [file.path for file in required_files(plan.suite)]
@@ -82,16 +82,18 @@ def trace(options: argparse.Namespace) -> int:
     return 1 if answer.broken else 0
 
 
-def judged_claims(options: argparse.Namespace, as_if: bool = False) -> tuple[Layout, Claims, Results, list[Verdict]]:
+def judged_claims(
+    options: argparse.Namespace, as_if: bool = False
+) -> tuple[SuiteFiles, Claims, Results, list[Verdict]]:
     """The suite and model of the options, the paper's claims, the results on disk, and a verdict on each claim."""
     from coevolve.config.derived.methods import with_model
-    from coevolve.pipeline.layout import Layout
     from coevolve.follow import on_disk
+    from coevolve.pipeline.suite_files import SuiteFiles
     from coevolve.report import claims, looks, verdicts
 
-    layout, paper = Layout(with_model(suite_of(options), options.model)), claims.load(shipped_file(CLAIMS))
-    measured, small = on_disk.results(layout, paper), verdicts.is_miniature(layout.suite)
-    return layout, paper, measured, verdicts.verify(paper, measured, looks.report_of(layout.suite), as_if, small)
+    made, paper = SuiteFiles(with_model(suite_of(options), options.model)), claims.load(shipped_file(CLAIMS))
+    measured, small = on_disk.results(made, paper), verdicts.is_miniature(made.suite)
+    return made, paper, measured, verdicts.verify(paper, measured, looks.report_of(made.suite), as_if, small)
 
 
 @command(
@@ -109,11 +111,11 @@ def judge(options: argparse.Namespace) -> int:
     """Judge the paper's claims; status 1: one is contradicted; else 0: one is reproduced or consistent; 3: none is."""
     from coevolve.report import looks, second_paper, verdicts
 
-    layout, paper, measured, judged = judged_claims(options, options.as_if)
-    tables = second_paper.tables(paper, layout.suite, measured.measurements)
+    made, paper, measured, judged = judged_claims(options, options.as_if)
+    tables = second_paper.tables(paper, made.suite, measured.measurements)
     if measured.unfinished:
         tables = [verdicts.unfinished_markdown(measured.unfinished.values()), *tables]
-    text = [looks.remark(layout.suite), verdicts.summary(judged, options.as_if)]
+    text = [looks.remark(made.suite), verdicts.summary(judged, options.as_if)]
     text += [verdicts.line(verdict) for verdict in judged if verdict.verdict != "not run"]
     text += [f"\n{part.rstrip()}" for part in [verdicts.miniature_markdown(judged), *tables] if part]
     text += ["\nNot run:", *verdicts.not_run(judged)]
@@ -127,14 +129,14 @@ def judge(options: argparse.Namespace) -> int:
 def check_regime(options: argparse.Namespace) -> int:
     """Check whether finished results can decide between methods; exit status 0: yes, 1: no, 3: not all measured."""
     from coevolve.config.derived.methods import labels, with_model
-    from coevolve.pipeline.layout import Layout
     from coevolve.follow import on_disk
+    from coevolve.pipeline.stages.parts import regime_evidence
+    from coevolve.pipeline.suite_files import SuiteFiles
     from coevolve.report import regime
     from coevolve.report.labels import ReportLabels
-    from coevolve.pipeline.stages.parts import regime_evidence
 
     suite = with_model(suite_of(options), options.model)
-    judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(Layout(suite)))
+    judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(SuiteFiles(suite)))
     text = regime.markdown(judged, ReportLabels.of(suite, labels(suite)))
     show(json_list(judged) if options.json else text)
     passed = {check.passed for check in judged}

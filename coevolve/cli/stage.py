@@ -1,8 +1,7 @@
-"""`coevolve stage`: runs one stage, as Snakemake does."""
+"""`coevolve stage` plans one job and runs it; `coevolve job` runs a job that a run of Snakemake planned."""
 
 import argparse
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,21 +11,16 @@ from coevolve.cli.command import (
     OFFLINE,
     OPTIONAL_MACHINE,
     SUITE,
-    Argument,
     Command,
     Commands,
     argument,
+    command,
     plan_with_machine,
     suite_of,
 )
 from coevolve.errors import UserError
 
-ARGUMENTS = (
-    *SUITE,
-    OPTIONAL_MACHINE,
-    argument(
-        "--out", type=Path, required=True, help="folder of the result; replaces a result of the same stage as a whole"
-    ),
+RESOURCES = (
     argument("--threads", type=positive, default=1, help="CPU threads on each node"),
     argument("--processes", type=positive, default=1, help="number of processes on all nodes together"),
     argument("--nodes", type=positive, default=1, help="number of nodes"),
@@ -40,15 +34,19 @@ ARGUMENTS = (
         "--launch", type=Path, default=Path("none"), metavar="FILE", help="accelerate's config for several processes"
     ),
     argument(
-        "--fingerprint", default="", help="expected fingerprint; the job fails if its settings or code have changed"
-    ),
-    argument(
         "--reuse",
         action=argparse.BooleanOptionalAction,
         default=False,
         help="reuse another suite's result of an equal job, if there is one",
     ),
-    argument("--inputs", default="", metavar="DIGEST", help="expected digest of the planned input files' names"),
+)
+ARGUMENTS = (
+    *SUITE,
+    OPTIONAL_MACHINE,
+    argument(
+        "--out", type=Path, required=True, help="folder of the result; replaces a result of the same stage as a whole"
+    ),
+    *RESOURCES,
     argument(
         "--root", default="results", metavar="DIR", help="folder of the suite's results, where planned inputs lie"
     ),
@@ -60,45 +58,52 @@ def stages() -> Commands:
     """A command for each stage."""
     from coevolve.pipeline.registry import STAGES
 
-    def on(wildcards: Sequence[str]) -> Argument:
-        text = f"the job's wildcards; this stage has: {', '.join(wildcards) or 'none'}"
-        return argument("--on", action="append", default=[], metavar="NAME=VALUE", help=text)
+    on = argument(
+        "--on", action="append", default=[], metavar="NAME=VALUE", help="what the job is about, such as env=webshop"
+    )
+    return {name: Command(stage.help, partial(_stage, name), (*ARGUMENTS, on)) for name, stage in STAGES.items()}
 
-    return {
-        name: Command(stage.help, partial(_stage, name), (*ARGUMENTS, on(stage.known_wildcards)))
-        for name, stage in STAGES.items()
-    }
+
+@command(argument("file", type=Path, metavar="FILE", help="the job, which the plan of a run wrote"), *RESOURCES)
+def run_job(options: argparse.Namespace) -> int:
+    """Run a planned job from its file, as Snakemake does."""
+    return _run(options.file, options)
 
 
 def _stage(name: str, options: argparse.Namespace) -> int:
-    from coevolve.pipeline.registry import STAGES
+    """Write the file of a job, and run it."""
+    from coevolve.pipeline.job_file import JobFile
+    from coevolve.pipeline.planned import work_folder
 
+    plan = replace(plan_with_machine(suite_of(options), options)[0], root=options.root)
+    job = plan.require(name, dict(map(_pair, options.on)))
+    given: dict[str, list[str]] = {}
+    for input_name, path in map(_pair, options.files):
+        given.setdefault(input_name, []).append(path)
+    plan.require_inputs(job, given)
+    file = work_folder(options.out) / "job.json"
+    JobFile.of(plan, job, {**given}, options.out).write(file)
+    return _run(file, options)
+
+
+def _run(file: Path, options: argparse.Namespace) -> int:
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
-    if not STAGES[name].network:
+    from coevolve.pipeline.job_file import JobFile
+
+    job = JobFile.read(file)
+    if not job.network:
         os.environ |= OFFLINE
-    from coevolve.pipeline import devices
+    from coevolve.pipeline import devices, run_job
 
     with devices.taken(options.gpus):
-        _run_stage(name, options)
+        if options.processes == 1:
+            run_job.execute(job, options.threads, reuse=options.reuse)
+        elif not (options.reuse and run_job.reuse_before_launch(job)):
+            from coevolve.pipeline import launch
+
+            wanted = launch.Launch(options.launch, options.processes, options.nodes)
+            launch.launch(wanted, job.stage, file, options.threads)
     return 0
-
-
-def _run_stage(name: str, options: argparse.Namespace) -> None:
-    from coevolve.pipeline import run_job
-
-    on = dict(map(_pair, options.on))
-    plan = replace(plan_with_machine(suite_of(options), options)[0], root=options.root)
-    inputs = run_stage.inputs(plan, name, on, list(map(_pair, options.files)), options.inputs)
-    if options.processes == 1:
-        out, threads, planned = options.out, options.threads, options.fingerprint
-        run_stage.execute(plan, name, on, inputs, out, threads, planned, reuse=options.reuse)
-    elif not (
-        options.reuse and run_stage.reuse_before_launch(plan, name, on, inputs, options.out, options.fingerprint)
-    ):
-        from coevolve.pipeline import launch
-
-        wanted = launch.Launch(options.launch, options.processes, options.nodes)
-        launch.launch(wanted, name, options.arguments, options.threads)
 
 
 def _pair(text: str) -> tuple[str, str]:

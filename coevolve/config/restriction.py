@@ -5,7 +5,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
+from pydantic_core import to_jsonable_python
 
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.sections import Recipe
@@ -28,10 +29,16 @@ def restrict(suite: Suite, keys: Iterable[str], entries: Mapping[str, str]) -> S
             narrowed[key] = {name: _blanked(narrowed[key][name])}
     if "protocols" in narrowed:
         narrowed["protocols"] = {suite.protocol: quirks(suite)}
-    part = suite.model_copy()  # `model_construct` would fill in the defaults of all other fields
-    for content in (vars(part), part.model_fields_set):
+    return _only(narrowed)
+
+
+def _only(sections: Mapping[str, Any]) -> Suite:
+    """A suite with these sections alone."""
+    every: dict[str, Any] = dict.fromkeys(Suite.model_fields)
+    part = Suite.model_construct(**every)
+    for content in (vars(part), part.model_fields_set):  # in place of all other fields
         content.clear()
-        content.update(narrowed)
+        content.update(sections)
     return part
 
 
@@ -47,6 +54,23 @@ def _blanked(section: BaseModel) -> BaseModel:
 def as_dict(suite: Suite) -> dict[str, Any]:
     """A whole or restricted suite as JSON data."""
     return dict(sorted(suite.model_dump(mode="json", include=suite.model_fields_set).items()))
+
+
+def whole(value: Any) -> Any:
+    """A suite or a section as JSON data, with the keys that no digest has, such as a number of processes."""
+    if isinstance(value, BaseModel):
+        names = value.model_fields_set if isinstance(value, Suite) else type(value).model_fields
+        return {name: whole(getattr(value, name)) for name in sorted(names)}
+    if isinstance(value, Mapping):
+        return {str(key): whole(each) for key, each in value.items()}
+    return [whole(each) for each in value] if isinstance(value, list | tuple) else to_jsonable_python(value)
+
+
+def part_of(settings: Mapping[str, Any]) -> Suite:
+    """The restricted suite whose `as_dict` or `whole` the settings are; raises `ValidationError`."""
+    kinds: dict[str, Any] = {key: Suite.model_fields[key].annotation for key in settings}
+    sections = {key: TypeAdapter(kinds[key]).validate_python(value) for key, value in settings.items()}
+    return _only(sections)
 
 
 def digest(value: Any) -> str:

@@ -375,7 +375,7 @@ class AgentRecipe(Strict):
 class Recipe(Strict):
     """A method as a row of a table: who explores, who is trained on which pairs with which weights, how often.
 
-    `learns`: the stages that train an agent in one iteration (`coevolve.pipeline.rules`). `settings`: keys of the
+    `learns`: the stages that train an agent in one iteration (`coevolve.pipeline.paper`). `settings`: keys of the
     suite's sections that this method overrides. `shares`: the method whose iterations this one uses; only their
     number differs. `shares_first`: only so many first iterations are shared, and the settings hold for the others.
     `steps_like`: this method's target takes as many gradient steps as both agents of that method. `first_pool`: the

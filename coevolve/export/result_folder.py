@@ -10,8 +10,8 @@ from typing import Any
 
 from coevolve.config.environments import EnvSection
 from coevolve.config.kinds import known_kinds, section_class
-from coevolve.pipeline.branch import Branch, agent_of
 from coevolve.errors import UserError
+from coevolve.pipeline.branch import Branch, agent_of
 from coevolve.records.drops import Drop
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import EvalRecord

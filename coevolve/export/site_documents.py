@@ -4,9 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.registry import STAGES
-from coevolve.pipeline.rules.page import PAGE, exported
-from coevolve.pipeline.rules.products import ABLATION
 from coevolve.report.html import section_title
 from coevolve.report.view import SiteDocument
 from coevolve.storage import provenance
@@ -14,11 +11,9 @@ from coevolve.storage import provenance
 
 def site_documents(plan: Plan) -> Iterator[SiteDocument]:
     """The products and ablations on disk, the report first; the parts of a product that are missing are left out."""
-    stages = sorted(map(STAGES.__getitem__, exported(plan.suite)), key=lambda stage: stage is not PAGE)
-    jobs = [(stage, section_title(stage.name), dict[str, str]()) for stage in stages]
-    jobs += [(ABLATION, ablation.label or name, {"ablation": name}) for name, ablation in plan.suite.ablations.items()]
-    for stage, title, wildcards in jobs:
-        if there := [
-            provenance.checked(path) for path in map(Path, plan.files(stage.name, wildcards)) if path.is_file()
-        ]:
-            yield SiteDocument("Report" if stage is PAGE else title, stage.help, there)
+    products = sorted(plan.products.items(), key=lambda product: product[0] != "page")
+    jobs = [(job, "Report" if name == "page" else section_title(name)) for name, job in products]
+    jobs += [(plan.ablation(name), each.label or name) for name, each in plan.suite.ablations.items()]
+    for job, title in jobs:
+        if there := [provenance.checked(path) for path in map(Path, job.files) if path.is_file()]:
+            yield SiteDocument(title, job.stage.help, there)

@@ -5,12 +5,10 @@ import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from coevolve.pipeline.plan import JobKey, Plan
-from coevolve.pipeline.registry import STAGES
-from coevolve.pipeline.rules.page import exported
-from coevolve.pipeline.rules.products import ABLATION
-from coevolve.pipeline.stage import files_by_name, files_of
 from coevolve.errors import UserError
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import PlannedJob, files_by_name, files_of
+from coevolve.pipeline.registry import REMADE
 from coevolve.storage import files, provenance
 
 #: The empty file in a result's folder that says: what is here was unpacked, and may be a part of the result.
@@ -38,12 +36,9 @@ def write(plan: Plan, out: Path, evaluations: bool = False) -> list[str]:
     return paths
 
 
-def made_from_evidence(plan: Plan) -> list[JobKey]:
+def made_from_evidence(plan: Plan) -> list[PlannedJob]:
     """The jobs that need nothing but a suite's evidence: its products, and the tables of default ablations."""
-    return [
-        *((name, {}) for name in exported(plan.suite)),
-        *((ABLATION.name, {"ablation": name}) for name in plan.default_ablations()),
-    ]
+    return [*plan.products.values(), *map(plan.ablation, plan.default_ablations())]
 
 
 def require_same_settings(plan: Plan, targets: Sequence[str]) -> None:
@@ -52,7 +47,7 @@ def require_same_settings(plan: Plan, targets: Sequence[str]) -> None:
     Those of other code are let pass: no job makes them again, as their weights are elsewhere.
     """
     for job in plan.jobs(targets):
-        folder = Path(plan.folder(*job))
+        folder = Path(job.folder)
         if (folder / MARKER).exists() and "settings" in plan.changed_since(provenance.read(folder / provenance.NAME)):
             problem = "this evidence was made with other settings than the suite has now"
             raise UserError(f"{folder}: {problem}; give the settings of its run, or remove it.")
@@ -64,24 +59,23 @@ def evidence(plan: Plan, evaluations: bool) -> list[str]:
     And what `coevolve reverify` reads to make them again: the task lists, and the episodes of evaluations.
     """
     products = made_from_evidence(plan)
-    read = {path for job in products for path in files_of(plan.inputs(*job))}
-    of_products = {stage for stage, _ in products}
-    made = {path: job for path in read if (job := plan.maker(path)) and job[0] not in of_products}
-    remade = {path: plan.maker(path) for path in _remade_from(plan, made.values(), evaluations)}
+    read = {path for job in products for path in files_of(job.inputs)}
+    of_products = {job.key for job in products}
+    made = {path: job for path in read if (job := plan.job(path)) and job.key not in of_products}
+    remade = {path: plan.job(path) for path in _remade_from(made.values(), evaluations)}
     made |= {path: job for path, job in remade.items() if job}
-    records = {f"{plan.folder(*job)}/{provenance.NAME}" for job in made.values() if STAGES[job[0]].leaves_provenance}
+    records = {job[provenance.NAME] for job in made.values() if job.leaves_provenance}
     return sorted({*made, *records}, key=lambda path: (Path(path).name, path))
 
 
-def _remade_from(plan: Plan, jobs: Iterable[JobKey], evaluations: bool) -> Iterator[str]:
+def _remade_from(jobs: Iterable[PlannedJob], evaluations: bool) -> Iterator[str]:
     """The files beside those of the jobs that say which tasks were played, and how they were evaluated."""
-    for stage, wildcards in jobs:
-        declared = STAGES[stage]
-        if declared.plays or declared.remade:
-            names = files_by_name(plan.inputs(stage, wildcards))
+    for job in jobs:
+        if job.stage.plays or job.stage.name in REMADE:
+            names = files_by_name(job.inputs)
             yield from (path for name in ("tasks", "excluded_example", "experts") for path in names.get(name, ()))
-        if evaluations and {"episodes.jsonl", "records.jsonl"} <= {*declared.files}:
-            yield f"{plan.folder(stage, wildcards)}/episodes.jsonl"
+        if evaluations and {"episodes.jsonl", "records.jsonl"} <= {*job.names}:
+            yield job["episodes.jsonl"]
 
 
 def _checked(path: Path) -> bytes:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from coevolve.pipeline.plan import JobKey, Plan
-from coevolve.pipeline.registry import STAGES
-from coevolve.pipeline.rules.page import exported
 from coevolve.errors import UserError
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import PlannedJob
+from coevolve.pipeline.registry import ENDS, STAGES
+from coevolve.pipeline.stages.parts.training_curves import trainings
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.provenance import Provenance
 from coevolve.report import drawing, html, job_history, training_figure
 from coevolve.report.claims import Claims
 from coevolve.report.html import PageFiles, RunSettings
-from coevolve.pipeline.stages.parts.training_curves import trainings
 from coevolve.storage import files, folders, jsonl, provenance
 
 PAGE = "report.html"
@@ -39,16 +39,15 @@ def export(plan: Plan, out: Path, claims: Claims, ablation: str | None = None) -
         raise UserError(f"{out}: exists and is not an export; give another --out or remove it.")
     if Path(plan.home).resolve() in (out.resolve(), *out.resolve().parents):
         raise UserError(f"{out}: is in the suite's own results; give another --out.")
-    table: JobKey = ("table1", {}) if ablation is None else ("ablation", {"ablation": ablation})
-    shown: list[JobKey] = [(name, {}) for name in exported(plan.suite)] if ablation is None else [table]
-    products = [path for job in shown for path in _products(plan, *job)]
+    table = plan.products["table1"] if ablation is None else plan.ablation(ablation)
+    shown = [*plan.products.values()] if ablation is None else [table]
+    products = [path for job in shown for path in _products(plan, job)]
     jobs = _jobs(plan, products)
-    # Of any suite: its products and its pools of tasks are in folders without wildcards.
-    named = {name for stage in STAGES.values() if {*stage.wildcards} <= {"ablation"} for name in stage.files}
+    named = {name for stage in (*ENDS, "task_growth", "ablation") for name in STAGES[stage].files}  # of any suite
     with folders.named_directory(out, _WRITTEN | named) as folder:
         for path in products:
             shutil.copyfile(path, folder / path.name)
-        shutil.copyfile(Path(plan.folder(*table), provenance.NAME), folder / provenance.NAME)
+        shutil.copyfile(table[provenance.NAME], folder / provenance.NAME)
         _write_lines(folder / JOBS, (job.to_json() for job in jobs))
         _write_lines(folder / RECORDS, _records(Path(plan.home), jobs))
         write_page(folder, claims)
@@ -74,9 +73,9 @@ def write_page(folder: Path, claims: Claims) -> None:
     files.write_bytes(folder / PAGE, text.encode())
 
 
-def _products(plan: Plan, stage: str, wildcards: Mapping[str, str]) -> list[Path]:
+def _products(plan: Plan, job: PlannedJob) -> list[Path]:
     """The files of a product or ablation that an export holds; raises as `export`."""
-    folder, paths = Path(plan.folder(stage, wildcards)), [Path(path) for path in plan.files(stage, wildcards)]
+    folder, paths = Path(job.folder), [*map(Path, job.files)]
     if missing := next((path for path in paths if not path.is_file()), None):
         raise UserError(f"{missing}: no such file; run the suite to its end first.")
     record, products = provenance.read(folder / provenance.NAME), [path for path in paths if _is_exported(path)]
@@ -95,7 +94,7 @@ def _jobs(plan: Plan, products: Iterable[Path]) -> list[Provenance]:
     """The provenance of the suite's jobs that the products are made of, in the order in which they started."""
     given = {path.parent for path in products}
     behind = plan.jobs([str(path) for path in products])
-    folders = [Path(plan.folder(stage, wildcards)) for stage, wildcards in behind if not STAGES[stage].shared]
+    folders = [Path(job.folder) for job in behind if not job.stage.shared]
     records = [folder / provenance.NAME for folder in folders if folder not in given]
     return list(job_history.read(path for path in records if path.exists()).values())
 

@@ -16,13 +16,14 @@ import numpy as np
 from coevolve.config.loading import SITE, load_suite
 from coevolve.config.machine import Machine
 from coevolve.config.suite import Suite
-from coevolve.pipeline.machine import load_machine
-from coevolve.pipeline.plan import JobKey, Plan
 from coevolve.errors import UserError
 from coevolve.follow import estimates
 from coevolve.follow.run_record import RunRecord
-from coevolve.records.base import Record
 from coevolve.pipeline import devices, in_process
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import PlannedJob
+from coevolve.records.base import Record
 from coevolve.shipped import shipped_file
 from coevolve.storage import files
 
@@ -73,11 +74,10 @@ def calibrate() -> Calibration:
     logging.getLogger("coevolve").setLevel(logging.WARNING)  # the jobs' progress
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan(load_suite(shipped_file(SUITE), [NAMED]), shards=machine.shards, root=folder)
-        records = [path for method in plan.suite.methods for path in plan.evaluations(method).values()]
-        for path in records:
-            in_process.make(plan, path, threads=1)
-        jobs = [job for job in plan.jobs(records) if plan.workload(*job).starts]
-        took = np.array([estimates.measured(plan, *job, "cpu_seconds") for job in jobs])
+        records = [*plan.records(plan.suite.methods, every_model=True).values()]
+        in_process.make(plan, records, threads=1)
+        jobs = [job for job in plan.jobs(records) if plan.workload(job).starts]
+        took = np.array([estimates.measured(job, "cpu_seconds") for job in jobs])
         made = Calibration(
             processor=devices.processor(),
             factors=fit(plan, machine, jobs, took),
@@ -88,7 +88,7 @@ def calibrate() -> Calibration:
     return made
 
 
-def fit(plan: Plan, machine: Machine, jobs: Sequence[JobKey], measured: np.ndarray) -> dict[str, float]:
+def fit(plan: Plan, machine: Machine, jobs: Sequence[PlannedJob], measured: np.ndarray) -> dict[str, float]:
     """Factors by part with which the predicted seconds of the jobs come closest to the measured ones.
 
     Least squares, no factor negative; a job's error counts by the root of its length.
@@ -103,9 +103,9 @@ def fit(plan: Plan, machine: Machine, jobs: Sequence[JobKey], measured: np.ndarr
     return dict(zip(PARTS, map(float, factors), strict=True))
 
 
-def predicted(plan: Plan, machine: Machine, jobs: Sequence[JobKey]) -> np.ndarray:
+def predicted(plan: Plan, machine: Machine, jobs: Sequence[PlannedJob]) -> np.ndarray:
     """Estimated seconds of each job."""
-    return np.array([estimates.cost(plan, machine, *job).seconds for job in jobs])
+    return np.array([estimates.cost(plan, machine, job).seconds for job in jobs])
 
 
 def scaled(machine: Machine, factors: dict[str, float]) -> Machine:
@@ -119,12 +119,14 @@ def scaled(machine: Machine, factors: dict[str, float]) -> Machine:
 
 def _job_seconds(plan: Plan, folder: str) -> float:
     """CPU seconds of a job's process outside of its stage: the job that makes pairs, as Snakemake runs it."""
-    job = next(job for job in plan.jobs() if job[0] == "pairs")
+    job = next(job for job in plan.jobs() if job.stage.name == "pairs")
     out = Path(folder, "again")
     words = ["--suite", str(shipped_file(SUITE)), "--set", NAMED, "--out", str(out), "--root", plan.root]
-    on = [f"--on={name}={value}" for name, value in job[1].items()]
+    on = [f"--on={name}={value}" for name, value in job.wildcards.items()]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-m", "coevolve", "stage", job[0], *words, *on], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "coevolve", "stage", job.stage.name, *words, *on], check=True, capture_output=True
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return spent - float(json.loads((out / "provenance.json").read_text())["cpu_seconds"])

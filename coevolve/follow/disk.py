@@ -12,11 +12,11 @@ from pathlib import Path
 
 from coevolve.config.derived.sizes import job_resources, trained_parameters
 from coevolve.config.machine import Machine
-from coevolve.pipeline.plan import JobKey, Plan
-from coevolve.pipeline.registry import STAGES
 from coevolve.follow import estimates
-from coevolve.follow.forecast import JobId, job_id, producers
+from coevolve.follow.forecast import producers
 from coevolve.follow.pruning import policy_readers
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import PlannedJob
 from coevolve.report.costs import Cost
 from coevolve.report.number_text import duration, size
 
@@ -51,20 +51,20 @@ class Disk:
 
 def disk(plan: Plan, machine: Machine, targets: Sequence[str] = ()) -> Disk:
     """The estimated disk of a run of `targets` (none: a full run), with weights pruned where the machine says so."""
-    jobs = {job_id(*job): job for job in reversed(list(plan.jobs(targets)))}
-    costs = {key: estimates.cost(plan, machine, *job) for key, job in jobs.items()}
+    jobs = {job.key: job for job in plan.jobs(targets)}
+    costs = {key: estimates.cost(plan, machine, job) for key, job in jobs.items()}
     deleted = _deleted(plan, jobs, costs) if machine.prune_weights else {}
-    downloads = sum(costs[key].bytes for key, (stage, _) in jobs.items() if STAGES[stage].shared)
+    downloads = sum(costs[key].bytes for key, job in jobs.items() if job.stage.shared)
     written = sum(cost.bytes for cost in costs.values())
     run = _Run(plan, machine, jobs, costs, deleted)
     (peak, hours), (widest, fewest) = run.peak(machine.gpus_per_node or 1), run.peak(10**9)
     return Disk(written, written - downloads - sum(deleted.values()), downloads, peak, widest, hours, fewest)
 
 
-def _deleted(plan: Plan, jobs: Mapping[JobId, JobKey], costs: Mapping[JobId, Cost]) -> dict[str, float]:
+def _deleted(plan: Plan, jobs: Mapping[str, PlannedJob], costs: Mapping[str, Cost]) -> dict[str, float]:
     """Bytes of the weights that are deleted, by the `policy.json` of their policy."""
-    makers = {path: plan.maker(path) for path in policy_readers(plan, jobs.values()) if not plan.keeps_weights(path)}
-    return {path: costs[job_id(*maker)].weights for path, maker in makers.items() if maker}
+    makers = {path: plan.job(path) for path in policy_readers(plan, jobs.values()) if not plan.keeps_weights(path)}
+    return {path: costs[maker.key].weights for path, maker in makers.items() if maker}
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class _Run:
 
     plan: Plan
     machine: Machine
-    jobs: Mapping[JobId, JobKey]
-    costs: Mapping[JobId, Cost]
+    jobs: Mapping[str, PlannedJob]
+    costs: Mapping[str, Cost]
     deleted: Mapping[str, float]
 
     def peak(self, slots: int) -> tuple[float, float]:
@@ -82,11 +82,11 @@ class _Run:
 
         Of the jobs that can start, the one with the longest chain of jobs behind it starts first.
         """
-        after = {key: {job_id(*other) for other in producers(self.plan, *job)} for key, job in self.jobs.items()}
-        readers = Counter(path for job in self.jobs.values() for path in self.plan.policies_read(*job))
+        after = {key: producers(self.plan, job) for key, job in self.jobs.items()}
+        readers = Counter(path for job in self.jobs.values() for path in self.plan.policies_read(job))
         behind = self._seconds_to_the_end(after)
         waiting = sorted(self.jobs, key=behind.__getitem__, reverse=True)
-        running, free = list[tuple[float, JobId]](), slots
+        running, free = list[tuple[float, str]](), slots
         now = held = most = 0.0
         while waiting or running:
             for key in [key for key in waiting if not after[key]]:
@@ -101,12 +101,12 @@ class _Run:
             held -= self._checkpoints(ended)
             for others in after.values():
                 others.discard(ended)
-            for path in self.plan.policies_read(*self.jobs[ended]):
+            for path in self.plan.policies_read(self.jobs[ended]):
                 readers[path] -= 1
                 held -= 0.0 if readers[path] else self.deleted.get(path, 0.0)
         return most, now / 3600
 
-    def _seconds_to_the_end(self, after: Mapping[JobId, Collection[JobId]]) -> dict[JobId, float]:
+    def _seconds_to_the_end(self, after: Mapping[str, Collection[str]]) -> dict[str, float]:
         """Seconds of the longest chain of jobs that begins with each job."""
         behind = dict.fromkeys(self.jobs, 0.0)
         for key in reversed(list(TopologicalSorter(after).static_order())):
@@ -115,14 +115,14 @@ class _Run:
                 behind[other] = max(behind[other], behind[key])
         return behind
 
-    def _width(self, key: JobId) -> int:
-        needs = job_resources(self.machine, key[0])
+    def _width(self, key: str) -> int:
+        needs = job_resources(self.machine, self.jobs[key].stage.name)
         return needs.gpus * needs.nodes if self.machine.gpus_per_node else 1
 
-    def _checkpoints(self, key: JobId) -> float:
-        stage, wildcards = self.jobs[key]
-        model = self.plan.suite.models.get(wildcards.get("model", ""))
-        work = self.plan.workload(stage, wildcards)
+    def _checkpoints(self, key: str) -> float:
+        job = self.jobs[key]
+        model, stage = self.plan.suite.models.get(job.wildcards.get("model", "")), job.stage.name
+        work = self.plan.workload(job)
         if model is None or not (work.train and work.keeps_weights):
             return 0.0
         kept = CHECKPOINTS if job_resources(self.machine, stage).processes > 1 else 1

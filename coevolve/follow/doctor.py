@@ -23,14 +23,14 @@ from coevolve.config.loading import given_name, load_suite
 from coevolve.config.machine import Machine
 from coevolve.config.suite import Suite
 from coevolve.config.yaml_files import read_yaml
-from coevolve.pipeline.layout import MIRROR
-from coevolve.pipeline.machine import load_machine
-from coevolve.pipeline.plan import Plan
 from coevolve.envs.registry import Doctor, optional
 from coevolve.errors import UserError
 from coevolve.follow import estimates, slurm, stale
 from coevolve.follow.disk import disk as disk_of_run
 from coevolve.pipeline import devices, required_files
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.paper import MIRROR
+from coevolve.pipeline.plan import Plan
 from coevolve.storage import origin
 
 LOCK = Path("requirements.lock")
@@ -114,7 +114,7 @@ class RunSetup:
         if self.suite and self.machine:
             plan = Plan(self.suite, shards=self.machine.shards)
             with contextlib.suppress(UserError):
-                costs = [estimates.cost(plan, self.machine, *job) for job in plan.jobs()]
+                costs = [estimates.cost(plan, self.machine, job) for job in plan.jobs()]
                 missing = sum(cost.bytes for cost in costs if cost.measured is None)
                 return max(min(missing, disk_of_run(plan, self.machine).peak) / 1e9, MINIMUM_GB)
         return MINIMUM_GB
@@ -126,7 +126,7 @@ class RunSetup:
             return 0
         stages = {*self.machine.stages}
         if self.suite:
-            stages = {stage for stage, _ in Plan(self.suite, shards=self.machine.shards).jobs()}
+            stages = {job.stage.name for job in Plan(self.suite, shards=self.machine.shards).jobs()}
         return max((job_resources(self.machine, stage).gpus for stage in stages), default=0)
 
 

@@ -10,11 +10,9 @@ from coevolve.config.derived.sizes import STATES, job_resources, parameter_count
 from coevolve.config.machine import Machine
 from coevolve.config.sections import DpoConfig, Optimiser
 from coevolve.config.suite import Suite
-from coevolve.pipeline.branch import Branch
-from coevolve.pipeline.plan import JobKey, Plan
-from coevolve.pipeline.registry import STAGES
-from coevolve.pipeline.stage import Wildcards
 from coevolve.errors import UserError
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import PlannedJob
 from coevolve.report.costs import Cost, estimate
 from coevolve.report.number_text import readable
 from coevolve.storage import files, provenance
@@ -30,16 +28,16 @@ OPTIMISERS: dict[str, Callable[[Suite], Optimiser]] = {
 
 def jobs(plan: Plan, machine: Machine, targets: Sequence[str] = ()) -> Iterator[tuple[str, str, Cost]]:
     """(stage, method, cost) of every job that `targets` (a full run's) need; shared ones have the method `shared`."""
-    for stage, wildcards in plan.jobs(targets):
-        method = Branch.parse(wildcards["branch"]).method if "branch" in wildcards else ""
-        yield stage, method if method in plan.suite.recipes else "shared", cost(plan, machine, stage, wildcards)
+    for job in plan.jobs(targets):
+        method = job.branch.method if job.branch else ""
+        yield job.stage.name, method if method in plan.suite.recipes else "shared", cost(plan, machine, job)
 
 
-def cost(plan: Plan, machine: Machine, stage: str, wildcards: Wildcards) -> Cost:
+def cost(plan: Plan, machine: Machine, job: PlannedJob) -> Cost:
     """The estimated cost of a job, with the measured seconds if it is done."""
-    model, record = plan.suite.models.get(wildcards.get("model", "")), _record(plan, stage, wildcards)
-    work, engine = plan.workload(stage, wildcards), plan.engine(stage, wildcards)
-    estimated = estimate(work, model, machine, stage, engine, plan.final_dtype(stage, wildcards))
+    model, record = plan.suite.models.get(job.wildcards.get("model", "")), _record(job)
+    work, engine, stage = plan.workload(job), plan.engine(job), job.stage.name
+    estimated = estimate(work, model, machine, stage, engine, plan.final_dtype(job))
     took, cpu = record.get("seconds"), record.get("cpu_seconds")
     return replace(estimated, measured=took, measured_cpu=cpu, reused="reused_from" in record)
 
@@ -49,7 +47,7 @@ def hours_of_a_seed(plan: Plan, machine: Machine) -> Callable[[frozenset[str]], 
 
     @functools.cache
     def hours(methods: frozenset[str]) -> float:
-        files = [path for method in sorted(methods) for path in plan.evaluations(method).values()]
+        files = [*plan.records(sorted(methods), every_model=True).values()]
         return sum(cost.gpu_hours for *_, cost in jobs(plan, machine, files)) / len(plan.suite.seeds)
 
     return hours
@@ -60,7 +58,8 @@ def memory(plan: Plan, machine: Machine, targets: Sequence[str] = ()) -> dict[tu
 
     Computed for micro-batches of sequences, or pairs of them, that fill the context, without a reference model.
     """
-    jobs = {(wildcards["model"], stage) for stage, wildcards in plan.jobs(targets) if stage in OPTIMISERS}
+    needed = plan.jobs(targets)
+    jobs = {(job.wildcards["model"], job.stage.name) for job in needed if job.stage.name in OPTIMISERS}
     memory_of = {}
     for name, stage in sorted(jobs) if machine.gpus_per_node else ():
         model, resources = plan.suite.models[name], job_resources(machine, stage)
@@ -73,11 +72,11 @@ def memory(plan: Plan, machine: Machine, targets: Sequence[str] = ()) -> dict[tu
     return memory_of
 
 
-def require_whole_batches(plan: Plan, machine: Machine, jobs: Iterable[JobKey]) -> None:
+def require_whole_batches(plan: Plan, machine: Machine, jobs: Iterable[PlannedJob]) -> None:
     """Raises `UserError` if the batch of a training of pairs or single sequences is not divided by its processes."""
-    for stage, wildcards in jobs:
-        if stage in OPTIMISERS:
-            config = OPTIMISERS[stage](plan.restricted(stage, wildcards))
+    for job in jobs:
+        if (stage := job.stage.name) in OPTIMISERS:
+            config = OPTIMISERS[stage](plan.settings(job))
             micro, processes = min(config.micro_batch, config.batch_size), job_resources(machine, stage).processes
             if config.batch_size % (micro * processes):
                 problem = (
@@ -90,13 +89,13 @@ def require_whole_batches(plan: Plan, machine: Machine, jobs: Iterable[JobKey]) 
 def starts(plan: Plan, machine: Machine, targets: Sequence[str] = ()) -> str:
     """How many of a full run's GPU-hours are starts of jobs, and what would shorten those of trainings; "" for none."""
     all_starts = trainings = second = 0.0
-    for stage, wildcards in plan.jobs(targets):
-        needs = job_resources(machine, stage)
-        hours = machine.costs.startup_seconds * needs.gpus * needs.nodes * plan.workload(stage, wildcards).starts / 3600
+    for job in plan.jobs(targets):
+        needs = job_resources(machine, job.stage.name)
+        hours = machine.costs.startup_seconds * needs.gpus * needs.nodes * plan.workload(job).starts / 3600
         all_starts += hours
-        if STAGES[stage].launchable:
+        if job.stage.launchable:
             trainings += hours
-            second += hours * (wildcards.get("agent") == "failure")  # each beside one of the target's
+            second += hours * (job.agent == "failure")  # each beside one of the target's
     if not trainings:
         return ""
     reading = trainings * machine.costs.reading_weights_seconds / machine.costs.startup_seconds
@@ -107,24 +106,24 @@ def starts(plan: Plan, machine: Machine, targets: Sequence[str] = ()) -> str:
     )
 
 
-def measured(plan: Plan, stage: str, wildcards: Wildcards, clock: str = "seconds") -> float | None:
+def measured(job: PlannedJob, clock: str = "seconds") -> float | None:
     """Seconds that a finished job took, by `clock` (`seconds` of wall time, or `cpu_seconds`).
 
     None where it left no provenance or no such time, or was reused, perhaps from elsewhere.
     """
-    record = _record(plan, stage, wildcards)
+    record = _record(job)
     return None if "reused_from" in record else record.get(clock)
 
 
-def reused_from(plan: Plan, stage: str, wildcards: Wildcards) -> str | None:
+def reused_from(job: PlannedJob) -> str | None:
     """The results of the suite for which a finished job's result was computed; None if the job ran."""
-    source = _record(plan, stage, wildcards).get("reused_from")
-    return str(source).removesuffix(plan.folder(stage, wildcards).removeprefix(plan.home)) if source else None
+    source = _record(job).get("reused_from")
+    return str(source).removesuffix(f"/{job.result}") if source else None
 
 
-def _record(plan: Plan, stage: str, wildcards: Wildcards) -> dict[str, Any]:
+def _record(job: PlannedJob) -> dict[str, Any]:
     """The provenance of a job as JSON data, perhaps of another version of the kit; empty for none or a damaged one."""
     try:
-        return dict(files.read_json(Path(plan.folder(stage, wildcards), provenance.NAME)))
+        return dict(files.read_json(Path(job[provenance.NAME])))
     except (UserError, ValueError, TypeError):
         return {}

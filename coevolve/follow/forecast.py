@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.machine import Machine
-from coevolve.pipeline.plan import JobKey, Plan
-from coevolve.pipeline.stage import Wildcards, files_of
 from coevolve.errors import UserError
 from coevolve.follow import estimates
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import PlannedJob, files_of
 
-#: A job: its stage and `name=value` of its wildcards in alphabetical order.
-JobId = tuple[str, ...]
 #: Seconds by which a job takes longer than its estimated work: a process starts and ends.
 START_SECONDS = 1.0
 #: The time that a run took corrects the cost model. Both count alike after this share of the whole estimate and these
@@ -24,25 +22,18 @@ START_SECONDS = 1.0
 PRIOR_SHARE, PRIOR_SECONDS = 0.1, 20.0
 
 
-def job_id(stage: str, wildcards: Wildcards) -> JobId:
-    """The id of a job."""
-    return (stage, *(f"{name}={value}" for name, value in sorted(wildcards.items())))
-
-
-def producers(plan: Plan, stage: str, wildcards: Wildcards) -> Iterator[JobKey]:
-    """The jobs that make the inputs of a job; one of them can come several times."""
-    for path in files_of(plan.inputs(stage, wildcards)):
-        if maker := plan.maker(path):
-            yield maker
+def producers(plan: Plan, job: PlannedJob) -> set[str]:
+    """The keys of the jobs that make the inputs of a job."""
+    return {maker.key for path in files_of(job.inputs) if (maker := plan.job(path))}
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Estimated seconds of each job, the jobs that it waits for, and the slots that it takes of all `slots`."""
+    """By the key of each job: estimated seconds, the jobs that it waits for, the slots of all `slots` that it takes."""
 
-    seconds: Mapping[JobId, float]
-    after: Mapping[JobId, Collection[JobId]]
-    width: Mapping[JobId, int]
+    seconds: Mapping[str, float]
+    after: Mapping[str, Collection[str]]
+    width: Mapping[str, int]
     slots: int
 
     @classmethod
@@ -50,26 +41,26 @@ class Forecast:
         cls,
         plan: Plan,
         machine: Machine,
-        jobs: Iterable[JobKey],
+        jobs: Iterable[PlannedJob],
         slots: int,
         *,
         cluster: bool,
-        reused: Collection[JobId] = (),
+        reused: Collection[str] = (),
     ) -> Forecast:
         """The forecast of `jobs` on a computer with `slots` cores, or on a cluster that takes `slots` jobs at once.
 
         `reused` ones take another suite's result.
         """
-        keys = {job_id(*job): job for job in jobs}
-        after = {key: {job_id(*other) for other in producers(plan, *job)} & keys.keys() for key, job in keys.items()}
+        keys = {job.key: job for job in jobs}
+        after = {key: producers(plan, job) & keys.keys() for key, job in keys.items()}
         return cls(
-            {key: START_SECONDS if key in reused else _estimated(plan, machine, *job) for key, job in keys.items()},
+            {key: START_SECONDS if key in reused else _estimated(plan, machine, job) for key, job in keys.items()},
             after,
-            {key: 1 if cluster else _width(machine, job[0], slots) for key, job in keys.items()},
+            {key: 1 if cluster else _width(machine, job.stage.name, slots) for key, job in keys.items()},
             slots,
         )
 
-    def remaining(self, elapsed: float, running: Mapping[JobId, float], todo: Collection[JobId]) -> float:
+    def remaining(self, elapsed: float, running: Mapping[str, float], todo: Collection[str]) -> float:
         """Estimated wall seconds until the jobs of `running` and `todo` are done.
 
         `elapsed`: seconds since the run started. `running` has the seconds since each job's start. The cost model's
@@ -86,10 +77,10 @@ class Forecast:
         return self._least(self.seconds)
 
     @functools.cached_property
-    def _order(self) -> tuple[JobId, ...]:
+    def _order(self) -> tuple[str, ...]:
         return tuple(TopologicalSorter(self.after).static_order())
 
-    def blocked(self, failed: Collection[JobId]) -> set[JobId]:
+    def blocked(self, failed: Collection[str]) -> set[str]:
         """The failed jobs, and those that wait for one of them."""
         blocked = set(failed)
         for key in self._order:
@@ -97,19 +88,19 @@ class Forecast:
                 blocked.add(key)
         return blocked
 
-    def _least(self, left: Mapping[JobId, float]) -> float:
+    def _least(self, left: Mapping[str, float]) -> float:
         """Wall seconds of the jobs with these durations if all slots are busy, or of their longest chain if longer."""
-        ends: dict[JobId, float] = {}
+        ends: dict[str, float] = {}
         for key in self._order:
             ends[key] = left.get(key, 0.0) + max((ends[other] for other in self.after[key]), default=0.0)
         work = math.fsum(seconds * min(self.width[key], self.slots) for key, seconds in left.items())
         return max(work / self.slots, *ends.values(), 0.0)
 
 
-def _estimated(plan: Plan, machine: Machine, stage: str, wildcards: dict[str, str]) -> float:
+def _estimated(plan: Plan, machine: Machine, job: PlannedJob) -> float:
     """Estimated seconds of a job; where the suite gives no estimate, those of its start."""
     try:
-        return START_SECONDS + estimates.cost(plan, machine, stage, wildcards).seconds
+        return START_SECONDS + estimates.cost(plan, machine, job).seconds
     except UserError:
         return START_SECONDS
 

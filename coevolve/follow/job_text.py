@@ -6,8 +6,7 @@ from pathlib import Path
 
 from coevolve import escaping
 from coevolve.config.suite import Suite
-from coevolve.pipeline.branch import Branch
-from coevolve.pipeline.stage import Wildcards
+from coevolve.pipeline.planned import PlannedJob
 
 #: The end of a log that is searched for the error, in bytes.
 TAIL_BYTES = 1 << 16
@@ -15,22 +14,22 @@ TAIL_BYTES = 1 << 16
 TIME = r"\d\d:\d\d:\d\d "
 
 
-def job_label(suite: Suite, stage: str, wildcards: Wildcards) -> str:
+def job_label(suite: Suite, job: PlannedJob) -> str:
     """A job in words, such as `ScienceWorld · Co-evolving · seed 0 · iteration 2 · train target`."""
-    return " · ".join([*_setting(suite, stage, wildcards), _work(suite, stage, wildcards)])
+    return " · ".join([*_setting(suite, job), _work(suite, job)])
 
 
-def _setting(suite: Suite, stage: str, wildcards: Wildcards) -> Iterator[str]:
+def _setting(suite: Suite, job: PlannedJob) -> Iterator[str]:
     """Model, environment, method, seed and iteration, as far as the job has them; the model only among several."""
+    wildcards, branch = job.wildcards, job.branch
     if "model" in wildcards and (len(suite.models) > 1 or "env" not in wildcards):
         yield suite.models[wildcards["model"]].label
     if "env" in wildcards:
         yield suite.envs[wildcards["env"]].label
-    if "branch" not in wildcards:
+    if branch is None:
         return
-    branch = Branch.parse(wildcards["branch"])
     if "/" in branch.method:
-        if not branch.method.endswith((stage, f"{stage}ed")):
+        if not branch.method.endswith((job.stage.name, f"{job.stage.name}ed")):
             yield branch.method.removeprefix("base/")
         return
     if branch.method in suite.recipes:
@@ -40,9 +39,9 @@ def _setting(suite: Suite, stage: str, wildcards: Wildcards) -> Iterator[str]:
         yield f"iteration {branch.iteration}"
 
 
-def _work(suite: Suite, stage: str, wildcards: Wildcards) -> str:
+def _work(suite: Suite, job: PlannedJob) -> str:
     """The stage, and what it works on."""
-    words = [stage.replace("_", " ")]
+    words, wildcards = [job.stage.name.replace("_", " ")], job.wildcards
     if "whole" in wildcards:
         part, _, parts = wildcards["part"].partition("of")
         words = [wildcards["whole"].replace("/", " "), f"part {part} of {parts}"]

@@ -4,58 +4,62 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from coevolve.config.derived.methods import models_of
+from coevolve.config.derived.methods import iterations_of, models_of, supports
 from coevolve.config.suite import Suite
-from coevolve.pipeline.layout import Layout
+from coevolve.pipeline.stages.parts import regime_evidence
+from coevolve.pipeline.suite_files import SuiteFiles
 from coevolve.records.evaluation import EvaluationKey
 from coevolve.report import exploration, measurement
 from coevolve.report.claim_tests import Results
 from coevolve.report.claims import Claims
 from coevolve.report.regime import RegimeEvidence
-from coevolve.pipeline.stages.parts import regime_evidence
 from coevolve.storage import provenance
 
 K = TypeVar("K")
 
 
-def results(layout: Layout, claims: Claims) -> Results:
+def results(made: SuiteFiles, claims: Claims) -> Results:
     """The results of all finished methods that have a claim, in a suite about one model; and what is unfinished.
 
     The methods are of the suite or of its ablations. Raises `UserError` for a file that was changed.
     """
-    suite = layout.suite
-    ended = {method: _finished_seeds(layout, method) for method in suite.recipes if method in claims.methods()}
+    suite = made.suite
+    ended = {
+        method: _finished_seeds(made, method)
+        for method in suite.recipes
+        if method in claims.methods() and supports(suite, method)
+    }
     methods = [method for method, seeds in ended.items() if seeds == suite.seeds]
     return Results(
-        measurements=tuple(measurement.read(suite, _present(layout.records(methods)))),
-        explorations=tuple(exploration.read(suite, _present(layout.explorations(methods)))),
+        measurements=tuple(measurement.read(suite, _present(made.records(methods)))),
+        explorations=tuple(exploration.read(suite, _present(made.explorations(methods)))),
         unfinished={
             (method, env): _unfinished(method, seeds, suite)
             for method, seeds in ended.items()
-            if method not in methods and _is_begun(layout, method)
+            if method not in methods and _is_begun(made, method)
             for env in suite.envs
         },
     )
 
 
-def evidence_of_regime(layout: Layout) -> RegimeEvidence:
+def evidence_of_regime(made: SuiteFiles) -> RegimeEvidence:
     """The results of a suite about one model that its regime checks read; raises `UserError` for a changed file."""
-    suite = layout.suite
-    evaluated = {key: path for method in suite.methods for key, path in _final(layout, method).items()}
-    trained = Path(layout.home, *models_of(suite)).glob("*/*/seed*/iter*/policy/*/provenance.json")
+    suite = made.suite
+    evaluated = {key: path for method in suite.methods for key, path in _final(made, method).items()}
+    trained = Path(made.home, *models_of(suite)).glob("*/*/seed*/iter*/policy/*/provenance.json")
     files: dict[str, Mapping[Any, Path]] = {
         "records": _present(evaluated),
-        "explorations": _present(layout.explorations(suite.methods)),
-        "summaries": _present(layout.summaries(suite.methods)),
-        "practice": _present(layout.practice()),
+        "explorations": _present(made.explorations(suite.methods)),
+        "summaries": _present(made.summaries(suite.methods)),
+        "practice": _present(made.practice()),
     }
     return regime_evidence.read(suite, files, map(provenance.read, trained))
 
 
-def _final(layout: Layout, method: str) -> dict[tuple[str, *EvaluationKey], str]:
+def _final(made: SuiteFiles, method: str) -> dict[tuple[str, *EvaluationKey], str]:
     """The records after a row's last iteration, so that no earlier one stands for it while it runs."""
-    evaluations = layout.records([method]).items()
-    return {key: path for key, path in evaluations if key[4] == layout.iterations(key[2], method)}
+    evaluations = made.records([method]).items()
+    return {key: path for key, path in evaluations if key[4] == iterations_of(made.suite, key[2], method)}
 
 
 def _present(paths: Mapping[K, str]) -> dict[K, Path]:
@@ -66,19 +70,19 @@ def _present(paths: Mapping[K, str]) -> dict[K, Path]:
     return present
 
 
-def _finished_seeds(layout: Layout, method: str) -> list[int]:
+def _finished_seeds(made: SuiteFiles, method: str) -> list[int]:
     """The seeds for which all results of a method are on disk."""
-    paths = [*layout.evaluations(method).items(), *layout.explorations([method]).items()]
-    missing = {key[2] for key, path in paths if not Path(path).exists()}
-    return [seed for seed in layout.suite.seeds if seed not in missing]
+    paths = [*made.records([method]).items(), *made.explorations([method]).items()]
+    missing = {key[-2] for key, path in paths if not Path(path).exists()}
+    return [seed for seed in made.suite.seeds if seed not in missing]
 
 
-def _is_begun(layout: Layout, method: str) -> bool:
+def _is_begun(made: SuiteFiles, method: str) -> bool:
     """Whether an evaluation of the method is on disk; that of iteration 0 is also of methods that were never run."""
     return any(
         Path(path).exists()
-        for (_, env, _, iteration), path in layout.evaluations(method).items()
-        if iteration == min(1, layout.iterations(env, method))
+        for (_, _, env, _, iteration), path in made.records([method]).items()
+        if iteration == min(1, iterations_of(made.suite, env, method))
     )
 
 

@@ -17,13 +17,12 @@ from typing import Any
 
 from coevolve.assets import images
 from coevolve.assets.checks import Check, run_check
-from coevolve.pipeline.layout import MIRROR
-from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.registry import STAGES
 from coevolve.errors import UserError
 from coevolve.follow import doctor, estimates
 from coevolve.follow.doctor import RunSetup
 from coevolve.pipeline import devices
+from coevolve.pipeline.paper import MIRROR
+from coevolve.pipeline.plan import Plan
 from coevolve.storage import origin
 
 #: The image whose stages need no PyTorch.
@@ -42,8 +41,7 @@ def checks(setup: RunSetup, image: str, gpus: int, measured: dict[str, float]) -
     if setup.suite is None or setup.machine is None:
         raise UserError("preflight: which suite and machine? Give --suite and --machine.")
     suite, plan = setup.suite, Plan(setup.suite, shards=setup.machine.shards)
-    names = {stage for stage, _ in plan.jobs() if plan.image(stage) == image}
-    stages = [STAGES[name] for name in names]
+    stages = {job.stage.name: job.stage for job in plan.jobs() if plan.image(job.stage) == image}
     separate = origin.container() or Path(sys.prefix).name == images.environment(image).name
     yield doctor.packages(images.packages_lock(image) if separate else doctor.LOCK, subset=bool(origin.container()))
     yield doctor.disk(Path(plan.home), setup.gigabytes)
@@ -53,14 +51,14 @@ def checks(setup: RunSetup, image: str, gpus: int, measured: dict[str, float]) -
         yield run_check("PyTorch", lambda: _version("torch"))
     if gpus:
         yield run_check("GPU", lambda: _gpus(gpus))
-        sizes = [bytes_ for (_, stage), bytes_ in estimates.memory(plan, setup.machine).items() if stage in names]
+        sizes = [bytes_ for (_, stage), bytes_ in estimates.memory(plan, setup.machine).items() if stage in stages]
         if sizes:
             yield run_check("memory of a GPU", lambda: _memory(max(sizes)))
     if {"sample": suite.sampler.engine, "online": "vllm"}.get(image) == "vllm":
         yield run_check("vLLM", lambda: _version("vllm"))
-    if any(stage.launchable for stage in stages):
+    if any(stage.launchable for stage in stages.values()):
         yield run_check("two processes", _exchange)
-    if any(stage.environment for stage in stages):
+    if any(stage.modules for stage in stages.values()):
         yield from doctor.environments(suite, start=True)
     yield run_check("speed of the disk", lambda: _speed(Path(plan.home), measured))
 

@@ -22,9 +22,9 @@ from coevolve.config.machine import JobResources, Machine
 from coevolve.config.restriction import digest
 from coevolve.config.suite import Suite
 from coevolve.config.yaml_files import extended_files
-from coevolve.pipeline.machine import partition
 from coevolve.errors import UserError
 from coevolve.follow import site
+from coevolve.pipeline.machine import partition
 from coevolve.report.costs import BYTES_A_WEIGHT
 from coevolve.storage import files
 

@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from coevolve.pipeline.plan import JobKey, Plan
 from coevolve.errors import UserError
 from coevolve.follow import job_text
-from coevolve.follow.forecast import JobId, job_id
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import PlannedJob
 from coevolve.report.number_text import size
 from coevolve.storage import files, policy_dir, provenance, pruned
 
@@ -33,28 +33,28 @@ class Pruning:
     """
 
     plan: Plan
-    readers: Mapping[str, Mapping[JobId, JobKey]]
+    readers: Mapping[str, Mapping[str, PlannedJob]]
     read: Collection[str]
-    todo: set[JobId]
+    todo: set[str]
     command: str
 
     @classmethod
-    def of(cls, plan: Plan, jobs: Iterable[JobKey], todo: Iterable[JobKey], command: str) -> Pruning:
+    def of(cls, plan: Plan, jobs: Iterable[PlannedJob], todo: Iterable[PlannedJob], command: str) -> Pruning:
         """The pruning of a run of `jobs`, of which it makes those in `todo`."""
         of_run = list(jobs)
         readers = policy_readers(plan, [*of_run, *plan.jobs()])
         read = dict.fromkeys(path for path in policy_readers(plan, of_run) if not plan.keeps_weights(path))
-        return cls(plan, readers, read, {job_id(*job) for job in todo}, command)
+        return cls(plan, readers, read, {job.key for job in todo}, command)
 
     def sweep(self) -> Iterator[str]:
         """Prune all policies that no job will read; gives a line for each."""
         for path in self.read:
             yield from self._prune(path)
 
-    def after(self, job: JobKey) -> Iterator[str]:
+    def after(self, job: PlannedJob) -> Iterator[str]:
         """Prune the policies that a finished job was the last to read; gives a line for each."""
-        self.todo.discard(job_id(*job))
-        for path in self.plan.policies_read(*job):
+        self.todo.discard(job.key)
+        for path in self.plan.policies_read(job):
             if path in self.read:
                 yield from self._prune(path)
 
@@ -67,50 +67,50 @@ class Pruning:
         except UserError as error:
             log.warning("%s", error)
             return
-        if deleted and (maker := self.plan.maker(path)):
-            yield f"{job_text.job_label(self.plan.suite, *maker)}  weights pruned, {size(deleted / 1e9)}"
+        if deleted and (maker := self.plan.job(path)):
+            yield f"{job_text.job_label(self.plan.suite, maker)}  weights pruned, {size(deleted / 1e9)}"
 
-    def _is_done(self, job: JobKey, path: str) -> bool:
+    def _is_done(self, job: PlannedJob, path: str) -> bool:
         """Whether a job has left a result of this policy, and of its present settings and code."""
-        record = provenance.if_valid(Path(self.plan.folder(*job), provenance.NAME))
-        if record is None or job_id(*job) in self.todo or record.inputs.get(path) != files.sha256(Path(path)):
+        record = provenance.if_valid(Path(job[provenance.NAME]))
+        if record is None or job.key in self.todo or record.inputs.get(path) != files.sha256(Path(path)):
             return False
         return not self.plan.changed_since(record)
 
 
-def policy_readers(plan: Plan, jobs: Iterable[JobKey]) -> dict[str, dict[JobId, JobKey]]:
+def policy_readers(plan: Plan, jobs: Iterable[PlannedJob]) -> dict[str, dict[str, PlannedJob]]:
     """The jobs that read each policy, by its `policy.json`."""
-    readers: dict[str, dict[JobId, JobKey]] = defaultdict(dict)
+    readers: dict[str, dict[str, PlannedJob]] = defaultdict(dict)
     for job in jobs:
-        for path in plan.policies_read(*job):
-            readers[path][job_id(*job)] = job
+        for path in plan.policies_read(job):
+            readers[path][job.key] = job
     return dict(readers)
 
 
-def require_weights(plan: Plan, todo: Iterable[JobKey], command: str) -> None:
+def require_weights(plan: Plan, todo: Iterable[PlannedJob], command: str) -> None:
     """Raise `UserError` if jobs of a run read pruned weights that the run does not make; it has the command for it."""
-    jobs = {job_id(*job): job for job in todo}
+    jobs = {job.key: job for job in todo}
     needed: dict[str, None] = {}
     first = next((job for job in jobs.values() if _add_pruned(plan, job, jobs, needed)), None)
     if first is None:
         return
     for job in jobs.values():
         _add_pruned(plan, job, jobs, needed)
-    label, count = job_text.job_label(plan.suite, *first), len(needed)
+    label, count = job_text.job_label(plan.suite, first), len(needed)
     weights = f"the weights of {Path(next(iter(needed))).parent}" + (f" and of {count - 1} more" if count > 1 else "")
     again = f"make them again with `{remake(command, [*needed])}`, then run the same command again"
     raise UserError(f"`{label}` needs {weights}, which were deleted after their last use; {again}.")
 
 
-def _add_pruned(plan: Plan, job: JobKey, made: Collection[JobId], needed: dict[str, None]) -> bool:
+def _add_pruned(plan: Plan, job: PlannedJob, made: Collection[str], needed: dict[str, None]) -> bool:
     """Add the pruned policies that a job reads, each after those that its training starts from; whether there are any.
 
     Those of the jobs in `made` are made in the same run.
     """
     before = len(needed)
-    for path in plan.policies_read(*job):
-        maker = plan.maker(path)
-        if path not in needed and maker and job_id(*maker) not in made and pruned.read(Path(path).parent):
+    for path in plan.policies_read(job):
+        maker = plan.job(path)
+        if path not in needed and maker and maker.key not in made and pruned.read(Path(path).parent):
             _add_pruned(plan, maker, made, needed)
             needed[path] = None
     return len(needed) > before

@@ -26,13 +26,13 @@ from coevolve.envs.registry import Preparing, domain
 from coevolve.envs.replay import replay
 from coevolve.envs.workers import environments
 from coevolve.errors import UserError
+from coevolve.pipeline.stages.shard import part
 from coevolve.policies.base import Conversation
 from coevolve.progress import Progress
 from coevolve.records.base import Record
 from coevolve.records.episodes import StopReason, Task, Trajectory
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.provenance import Provenance
-from coevolve.pipeline.stages.shard import part
 from coevolve.storage import files, folders, jsonl, policy_dir, provenance
 
 if TYPE_CHECKING:

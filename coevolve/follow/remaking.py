@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
+import functools
 import tempfile
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from coevolve.config.derived.methods import models_of
+from coevolve.config.derived.methods import models_of, supports
+from coevolve.config.restriction import part_of
 from coevolve.config.sections import Ablation, GradientsConfig
 from coevolve.config.suite import Suite
-from coevolve.pipeline.layout import Layout
-from coevolve.pipeline.registry import STAGES
-from coevolve.pipeline.rules.products import CLAIMS, first
-from coevolve.pipeline.stage import files_by_name, results_by_name
+from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError
 from coevolve.follow import reexecution
 from coevolve.follow.reexecution import FileDifference, Locate
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.job import Job
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import PlannedJob, files_by_name, results_by_name
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.stages import evaluate
+from coevolve.pipeline.suite_files import CLAIMS
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
-from coevolve.pipeline.job import Job
-from coevolve.pipeline.stages import evaluate
-from coevolve.storage import jsonl, provenance
+from coevolve.shipped import shipped_file
+from coevolve.storage import jsonl
 
 
 def records(folder: Path, record: Provenance) -> FileDifference | None:
@@ -54,7 +58,7 @@ def stage(folder: Path, record: Provenance, locate: Locate) -> dict[str, FileDif
             path.parent.mkdir(parents=True, exist_ok=True)
             path.symlink_to(here)
         (made := Path("made")).mkdir()
-        importlib.import_module(STAGES[record.stage].module).run(job, made)
+        STAGES[record.stage].run(job, made)
         present = [path for path in made.iterdir() if (folder / path.name).exists()]
         return {path.name: _difference(folder / path.name, path.read_bytes()) for path in sorted(present)}
 
@@ -68,48 +72,53 @@ def remade_job(record: Provenance) -> Job:
 
 
 def _suite(record: Provenance) -> Suite:
-    """The sections of a provenance as the suite that a stage reads."""
-    kinds: dict[str, Any] = {key: Suite.model_fields[key].annotation for key in record.config}
-    sections = {key: TypeAdapter(kinds[key]).validate_python(value) for key, value in record.config.items()}
-    return Suite.model_construct(_fields_set=set(sections), **sections)
+    """The sections of a provenance, as the suite that a stage reads."""
+    return part_of(record.config)
 
 
 def _job(suite: Suite, record: Provenance) -> Job:
     """The job of a stage with the inputs of its provenance."""
     results: dict[str, Any] = {}
-    if "branch" in record.wildcards:  # it has one recipe, which is too little for a layout
+    branch = Branch.parse(record.wildcards.get("branch", ""))
+    if "branch" in record.wildcards:  # it has one recipe, which is too little for a plan
         inputs = {_input_name(record, Path(name)): [name] for name in record.inputs}
     else:
-        declared = STAGES[record.stage].inputs(_layout(suite, record), record.wildcards)
-        history = [name for name in record.inputs if name.endswith(provenance.NAME)]
-        inputs = files_by_name(declared) | ({"provenance": history} if history else {})
-        results = results_by_name(declared)
+        planned = _planned(suite, record)
+        inputs, results = files_by_name(planned.inputs), results_by_name(planned.inputs)
         if {path for paths in inputs.values() for path in paths} != record.inputs.keys():
             raise UserError("it was made of other files than this version of the kit reads; check out its commit.")
     paths = {name: [Path(path) for path in listed] for name, listed in inputs.items()}
-    return Job(record.stage, suite, paths, record.wildcards, Path("work"), 1, results)
+    return Job(record.stage, suite, paths, record.wildcards, Path("work"), 1, results, branch=branch)
 
 
-def _layout(suite: Suite, record: Provenance) -> Layout:
-    """The layout in which a product was made: the suite's folder, the machine whose costs it compares, the ablations.
+def _planned(suite: Suite, record: Provenance) -> PlannedJob:
+    """The planned job of a product: in the suite's folder, with the machine whose costs it compares, of the ablation.
 
     The verdicts also judge methods of ablations, whose section they do not have: methods whose records were inputs.
+    Sections that products do not read are the default ones; no path depends on them.
     """
     inside = next((path for path in record.inputs if f"/{suite.suite}/" in path), f"results/{suite.suite}/")
-    machine = next((path for path in record.inputs if path.endswith(".yaml") and path != CLAIMS), Layout.machine)
+    machine = next((path for path in record.inputs if path.endswith(".yaml") and path != CLAIMS), Plan.machine)
     measured = any(path.endswith("gradients.json") for path in record.inputs)  # no product reads the section
-    suite = suite.model_copy(update={"gradients": GradientsConfig(pairs=1 if measured else None)})
-    layout = Layout(suite, root=inside.partition(f"/{suite.suite}/")[0], machine=machine)
-    known, judged = {*first(layout).records(suite.methods).values()}, list[str]()
-    for name in (name for name in suite.recipes if models_of(suite, name)):
-        files = {*first(layout).records([name]).values()}
+    sections = vars(_defaults()) | vars(suite) | {"gradients": GradientsConfig(pairs=1 if measured else None)}
+    plan = Plan(Suite.model_construct(**sections), inside.partition(f"/{suite.suite}/")[0], machine=machine)
+    if "ablation" in record.wildcards:
+        return plan.ablation(record.wildcards["ablation"])
+    known, judged = {*plan.records(plan.suite.methods).values()}, list[str]()
+    for name in (name for name in suite.recipes if models_of(suite, name) and supports(plan.suite, name)):
+        files = {*plan.records([name]).values()}
         if known < known | files <= {*known, *record.inputs}:
             known |= files
             judged.append(name)
-    if "ablation" in record.wildcards or not judged:
-        return layout
-    ablations = {"judged": Ablation(label="", source="", methods=judged, default=True)}
-    return replace(layout, suite=suite.model_copy(update={"ablations": ablations}))
+    ablations = {"judged": Ablation(label="", source="", methods=judged, default=True)} if judged else {}
+    plan = replace(plan, suite=plan.suite.model_copy(update={"ablations": ablations}))
+    return plan.products[record.stage]
+
+
+@functools.cache
+def _defaults() -> Suite:
+    """The sections of the shipped defaults."""
+    return part_of(read_yaml(shipped_file(Path("configs/parts/hyperparameters.yaml"))).plain())
 
 
 def _input_name(record: Provenance, path: Path) -> str:

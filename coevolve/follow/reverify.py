@@ -17,13 +17,13 @@ from pydantic import Field
 
 from coevolve.config.kinds import module_name
 from coevolve.config.restriction import digest
-from coevolve.pipeline.registry import STAGES
 from coevolve.envs.base import EnvError
 from coevolve.errors import UserError, brief
 from coevolve.export import suite_evidence, suite_export
 from coevolve.follow import reexecution, remaking, rescoring
 from coevolve.follow.reexecution import Environments, FileDifference
 from coevolve.follow.rescoring import Rescoring
+from coevolve.pipeline.registry import STAGES
 from coevolve.records.base import Record, is_none
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance

@@ -16,17 +16,18 @@ from typing import Any
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from coevolve import escaping
-from coevolve.pipeline.machine import load_machine
-from coevolve.pipeline.plan import JobKey, Plan
-from coevolve.pipeline.registry import STAGES
-from coevolve.pipeline.targets import targets
 from coevolve.errors import suggestion
 from coevolve.follow import estimates, job_text
 from coevolve.follow.calibration import calibrated
-from coevolve.follow.forecast import Forecast, JobId, job_id
+from coevolve.follow.forecast import Forecast
 from coevolve.follow.pruning import Pruning
 from coevolve.follow.reusable import Reusable
 from coevolve.follow.run_record import RunRecord
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import PlannedJob
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.targets import targets
 
 NOTHING = "Nothing to be done"
 #: Messages of Snakemake, below the level of a warning, that a user needs.
@@ -51,10 +52,10 @@ class RunLog:
         self._plan = plan
         self._forecast: Forecast | None = None
         self._pruning: Pruning | None = None
-        self._jobs: dict[int, JobKey] = {}
-        self._started: dict[JobId, float] = {}
-        self._failed: dict[JobId, str] = {}
-        self._todo: set[JobId] = set()
+        self._jobs: dict[int, PlannedJob] = {}
+        self._started: dict[str, float] = {}
+        self._failed: dict[str, str] = {}
+        self._todo: set[str] = set()
         self._total, self._cluster, self._begun = 0, False, 0.0
 
     def begin(self, record: RunRecord, pruning: Pruning | None = None, *, reuse: bool = False) -> None:
@@ -62,12 +63,12 @@ class RunLog:
 
         `reuse`: the run takes results of other suites where it can.
         """
-        todo = [record.jobs[number] for number in record.todo]
+        todo = [job for number in record.todo if (job := self._plan.by_key(record.jobs[number]))]
         machine, _ = calibrated(load_machine(record.machine))
         known = Reusable(self._plan)
-        reused = {job_id(*job) for job in todo if known.source(job)} if reuse else set()
+        reused = {job.key for job in todo if known.source(job)} if reuse else set()
         self._forecast = Forecast.of(self._plan, machine, todo, record.slots, cluster=record.cluster, reused=reused)
-        self._todo, self._total = {job_id(*job) for job in todo}, len(record.jobs)
+        self._todo, self._total = {job.key for job in todo}, len(record.jobs)
         self._cluster, self._begun = record.cluster, time.monotonic()
         if todo:
             left = job_text.about(self._forecast.whole)
@@ -87,9 +88,9 @@ class RunLog:
         fields = vars(record)
         match fields.get("event"):
             case LogEvent.JOB_INFO if fields["rule_name"] in STAGES:
-                job = fields["rule_name"], dict(fields["wildcards"])
+                job = self._plan.of_rule(fields["rule_name"], fields["wildcards"]["job"])
                 self._jobs[fields["jobid"]] = job
-                self._started[job_id(*job)] = time.monotonic()
+                self._started[job.key] = time.monotonic()
             case LogEvent.JOB_FINISHED if fields["job_id"] in self._jobs:
                 self._finished(self._jobs[fields["job_id"]])
             case LogEvent.JOB_ERROR:
@@ -99,15 +100,15 @@ class RunLog:
             case None:
                 self._message(record)
 
-    def _finished(self, job: JobKey) -> None:
-        key = job_id(*job)
+    def _finished(self, job: PlannedJob) -> None:
+        key = job.key
         seconds = time.monotonic() - self._started.pop(key)
         if self._cluster:  # without the time in the queue
-            seconds = estimates.measured(self._plan, *job) or seconds
+            seconds = estimates.measured(job) or seconds
         self._todo.discard(key)
         self._failed.pop(key, None)
-        label = job_text.job_label(self._plan.suite, *job)
-        source = estimates.reused_from(self._plan, *job)
+        label = job_text.job_label(self._plan.suite, job)
+        source = estimates.reused_from(job)
         took = f"reused from {source}" if source else job_text.clock(seconds)
         _write(f"{label}  {took}  [{self._progress()}]")
         for line in self._pruning.after(job) if self._pruning else ():
@@ -127,7 +128,7 @@ class RunLog:
     def _job_failed(self, fields: dict[str, Any]) -> None:
         """Print the error of a failed job, and the paths of its logs with text; one that was not submitted has none."""
         job, message = self._jobs.get(fields["jobid"]), str(fields.get("rule_msg") or "")
-        label = job_text.job_label(self._plan.suite, *job) if job else str(fields["rule_name"])
+        label = job_text.job_label(self._plan.suite, job) if job else str(fields["rule_name"])
         refused = NOT_SUBMITTED.match(message)
         paths = [] if refused else [path for path in map(Path, fields["log"]) if path.is_file() and path.stat().st_size]
         sentences = (sentence for path in paths if (sentence := job_text.failure(path)))
@@ -135,8 +136,8 @@ class RunLog:
         sentence = " ".join(refused[1].split()) if refused else next(sentences, message or silent)
         text = "\n".join([f"FAILED  {label}: {sentence}", *(f"        log: {path}" for path in paths)])
         if job:
-            self._started.pop(job_id(*job), None)
-            self._failed[job_id(*job)] = f"        {label}: {', '.join(map(str, paths))}"
+            self._started.pop(job.key, None)
+            self._failed[job.key] = f"        {label}: {', '.join(map(str, paths))}"
         _write(text)
 
     def _error(self, text: str) -> None:
@@ -173,7 +174,7 @@ class RunLog:
         if restarted := re.fullmatch(r"Trying to restart job (\d+)\.", text):
             job = self._jobs.get(int(restarted[1]))
             if job:
-                _write(f"        {job_text.job_label(self._plan.suite, *job)}: runs again.")
+                _write(f"        {job_text.job_label(self._plan.suite, job)}: runs again.")
         elif record.levelno >= logging.ERROR:
             self._error(text)
         elif record.levelno >= logging.WARNING or hasattr(record, "coevolve") or text.startswith(SHOWN):

@@ -6,13 +6,13 @@ import itertools
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from coevolve.pipeline.plan import JobKey
+from coevolve.pipeline.planned import PlannedJob
 from coevolve.records.base import Record
 from coevolve.storage import files
 
@@ -37,7 +37,7 @@ class RunRecord(Record):
     """The last run of a suite. `command` continues it; `started` is in seconds since 1970.
 
     `slots`: cores of this computer, or jobs that a `cluster` takes at a time. `jobs` are all that the targets need,
-    those that were done before included; `todo` are the numbers of those that the run has to make.
+    by their keys, those that were done before included; `todo` are the numbers of those that the run has to make.
     """
 
     command: str
@@ -46,12 +46,12 @@ class RunRecord(Record):
     cluster: bool
     slots: int
     started: float
-    jobs: list[JobKey]
+    jobs: list[str]
     todo: list[int]
 
     @classmethod
-    def of(cls, workflow: Any, jobs: Sequence[Any], machine: str, overrides: list[str]) -> RunRecord:
-        """The record of a run that starts now: Snakemake's `workflow`, and its jobs with a stage."""
+    def of(cls, workflow: Any, jobs: Mapping[PlannedJob, Any], machine: str, overrides: list[str]) -> RunRecord:
+        """The record of a run that starts now: Snakemake's `workflow`, and its jobs by the plan's."""
         settings, todo = workflow.resource_settings, set(workflow.dag.needrun_jobs())
         return cls(
             command=shlex.join(["snakemake", *without(sys.argv[1:], _FORCE, _FORCE_THESE)]),
@@ -60,8 +60,8 @@ class RunRecord(Record):
             cluster=not workflow.local_exec,
             slots=(settings.cores if workflow.local_exec else settings.nodes) or 1,
             started=time.time(),
-            jobs=[(job.rule.name, dict(job.wildcards_dict)) for job in jobs],
-            todo=[number for number, job in enumerate(jobs) if job in todo],
+            jobs=[job.key for job in jobs],
+            todo=[number for number, job in enumerate(jobs.values()) if job in todo],
         )
 
     @property

@@ -1,7 +1,5 @@
 """One run of Snakemake: all that touches Snakemake's own objects, so that the Snakefile only declares rules."""
 
-import functools
-import json
 import os
 import re
 import shlex
@@ -18,11 +16,6 @@ from coevolve.assets import images
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import SITE, as_overrides, given_name, load_suite, machine_file
 from coevolve.config.suite import Suite
-from coevolve.pipeline.layout import MIRROR
-from coevolve.pipeline.machine import load_machine
-from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.registry import STAGES
-from coevolve.pipeline.stage import files_by_name
 from coevolve.envs import registry
 from coevolve.errors import UserError, suggestion
 from coevolve.export import suite_evidence
@@ -31,9 +24,16 @@ from coevolve.follow.pruning import Pruning, require_weights
 from coevolve.follow.reusable import Reusable
 from coevolve.follow.run_log import RunLog, end_message
 from coevolve.follow.run_record import RunRecord
+from coevolve.pipeline.job_file import JobFile, planned_file
 from coevolve.pipeline.job_server import JobServer
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.paper import MIRROR
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import PlannedJob, files_by_name
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.targets import Target, targets
 from coevolve.storage import policy_dir
-from coevolve.storage.files import write_json
+from coevolve.storage.files import PROVENANCE
 from coevolve.storage.locks import ProcessLock
 
 #: Keys of Snakemake's `--config` that are no keys of a suite.
@@ -55,10 +55,11 @@ class SnakemakeRun:
         self.machine = load_machine(self._machine_file)
         self.plan = Plan(load_suite(suite, self._overrides), shards=self.machine.shards, machine=self._machine_file)
         self._contained = self._contain(workflow.deployment_settings)
-        self._images = images.named({*map(self.plan.image, STAGES)} - {""}) if self._contained else {}
+        self._images = images.named({*map(self.plan.image, STAGES.values())} - {""}) if self._contained else {}
         self._python = given_name(config, "python", "") if "python" in config else None
         overrides = [word for each in self._overrides for word in ("--set", each)]
         self._suite_words = shlex.join(["--suite", suite, *overrides, "--machine", self._machine_file])
+        self._jobs = self._jobs_of(sys.argv)
         self._reuse = _reuse_flag(config)
         self._locks = [ProcessLock(Path(self.plan.home) / ".lock")]
         self._missing: list[UserError] = []
@@ -87,8 +88,33 @@ class SnakemakeRun:
 
     def image(self, stage: str) -> str | None:
         """The container image of a stage's jobs; None for a job outside of containers."""
-        name = self.plan.image(stage)
+        name = self.plan.image(STAGES[stage])
         return str(self._images[name].file) if name in self._images else None
+
+    def _jobs_of(self, words: Sequence[str]) -> dict[str, list[PlannedJob]]:
+        """By stage, the jobs that a full run needs, and those that the targets among the command's words need."""
+        named = {target.name: target for target in targets(self.plan)}
+        files = {path for word in words if word in named for path in named[word].files()}
+        files |= {word for word in words if self.plan.job(word)}
+        # The words of a process on a cluster's node have RULE:job=NAME.
+        names = [word.rpartition(":job=") for word in words if ":job=" in word]
+        jobs = [self.plan.of_rule(stage.rpartition("=")[2], name) for stage, _, name in names]
+        files |= {path for job in jobs for path in job.files}
+        by_stage: dict[str, list[PlannedJob]] = {stage: [] for stage in STAGES}
+        for job in self.plan.jobs([*self.plan.targets(), *sorted(files)]):
+            by_stage[job.stage.name].append(job)
+        return by_stage
+
+    def outputs(self, stage: str) -> list[str]:
+        """The files of a stage's jobs. Snakemake's only wildcard, `job`, is a name of one of them."""
+        declared, jobs = STAGES[stage], self._jobs[stage]
+        names = "|".join(re.escape(job.name) for job in jobs) or "(?!)"  # which no path has
+        pattern = f"{MIRROR if declared.shared else self.plan.home}/{{job,{names}}}"
+        return [f"{pattern}/{name}" for name in (*declared.files, PROVENANCE)] if declared.files else [pattern]
+
+    def files(self, target: Target) -> Callable[[Any], Sequence[str]]:
+        """The function that Snakemake calls for the files of a named target."""
+        return lambda wildcards: target.files()
 
     def inputs(self, stage: str) -> Callable[[Any], dict[str, list[str]]]:
         """The function that Snakemake calls for a job's input files.
@@ -97,24 +123,23 @@ class SnakemakeRun:
         """
 
         def inputs(wildcards: Any) -> dict[str, list[str]]:
-            try:
-                return files_by_name(self.plan.checked_inputs(stage, dict(wildcards.items())))
-            except UserError as error:
+            job = self.plan.of_rule(stage, wildcards.job)
+            if error := self.plan.missing_input(job):
                 self._missing.append(error)
-                raise
+                raise error
+            return files_by_name(job.inputs)
 
         return inputs
 
     def params(self, stage: str) -> dict[str, Callable[[Any], str]]:
-        """A job's arguments and fingerprint.
+        """The file of a job, and its fingerprint.
 
         The fingerprint changes when a config section that the stage reads, or code that it can reach, changes: the job
         reruns.
         """
-        # Snakemake's wildcards are a list of values: `"branch" in wildcards` would be false.
         return {
-            "arguments": lambda wildcards: self.plan.arguments(stage, dict(wildcards.items())),
-            "fingerprint": lambda wildcards: self._fingerprint(stage, dict(wildcards.items())),
+            "file": lambda wildcards: str(planned_file(self.plan.home, self.plan.of_rule(stage, wildcards.job))),
+            "fingerprint": lambda wildcards: self._fingerprint(self.plan.of_rule(stage, wildcards.job)),
         }
 
     def start(self) -> None:
@@ -133,20 +158,22 @@ class SnakemakeRun:
                 problem = f"`stages.{stage}.nodes` is more than 1, and images contain no srun to start its processes"
                 raise UserError(f"{self._machine_file}: {problem}; set it to 1, or run `make cluster CONTAINERS=none`.")
         suite_evidence.require_same_settings(self.plan, [str(path) for job in needed for path in job.output])
-        estimates.require_whole_batches(self.plan, self.machine, [(j.rule.name, j.wildcards_dict) for j in needed])
+        planned = [self._planned(job) for job in needed]
+        estimates.require_whole_batches(self.plan, self.machine, planned)
         if not self._contained:
-            played = {job.wildcards_dict.get("env") for job in dag.needrun_jobs()}
+            played = {job.wildcards.get("env") for job in planned}
             registry.install(section for env, section in self.plan.suite.envs.items() if env in played)
         # Snakemake's own lock outlives `kill -9` and then refuses the command that would resume; this one does not.
         if not self._locks[0].acquire():
             raise UserError(f"{self.plan.home}: another snakemake is working here; wait for it or end it.")
-        self._lock_shared(needed)
+        self._lock_shared(planned)
         if on_slurm and self._machine_file == str(SITE):
             self._preflight(used)
-        jobs = [job for job in dag.jobs if job.rule.name in STAGES]
-        write_json(self._planned_file, {self._folder(job): job.params.fingerprint for job in jobs})
+        for each in planned:
+            JobFile.of(self.plan, each).write(planned_file(self.plan.home, each))
+        jobs = {self._planned(job): job for job in dag.jobs if job.rule.name in STAGES}
         record = RunRecord.of(self._workflow, jobs, self._machine_file, self._overrides)
-        todo = [record.jobs[number] for number in record.todo]
+        todo = [each for each, job in jobs.items() if job in {*needed}]
         require_weights(self.plan, todo, record.options)
         record.write(self.plan.home)
         # A run that makes policies again, for another run that will read them, deletes none.
@@ -154,7 +181,7 @@ class SnakemakeRun:
         prunes = self.machine.prune_weights and not made_again
         self._log.begin(
             record,
-            Pruning.of(self.plan, record.jobs, todo, record.options) if prunes else None,
+            Pruning.of(self.plan, jobs, todo, record.options) if prunes else None,
             reuse=self._reuse == "--reuse",
         )
         if self.machine.fork_jobs and not self._contained and self._same_python:
@@ -165,9 +192,7 @@ class SnakemakeRun:
         """How many jobs of a dry run would take another suite's result, in one sentence; empty if none would."""
         # Records arrive in another thread, while a dry run goes on.
         needed = self._workflow.dag.needrun_jobs(exclude_finished=False) if self._reuse == "--reuse" else ()
-        sentence = Reusable(self.plan).sentence(
-            (j.rule.name, j.wildcards_dict) for j in needed if j.rule.name in STAGES
-        )
+        sentence = Reusable(self.plan).sentence(self._planned(job) for job in needed if job.rule.name in STAGES)
         return sentence and f"Suite {self.plan.suite.suite}: {sentence}."
 
     def end(self, log: Sequence[str], *, successful: bool) -> str | None:
@@ -183,12 +208,11 @@ class SnakemakeRun:
 
     def command(self, stage: str) -> str:
         """The shell command of a stage's jobs, with Snakemake's fields in braces."""
-        given = _without_fields(f"{self._suite_words} {shlex.join(['--launch', self.machine.launch or 'none'])}")
+        launch = _without_fields(shlex.join(["--launch", self.machine.launch or "none"]))
         return (
-            f"{_without_fields(self._interpreter(self.plan.image(stage)))} -m coevolve stage {{rule}} {given}"
-            f" {self._reuse} --fingerprint {{params.fingerprint}} --threads {{threads}}"
-            " --processes {resources.processes} --nodes {resources.nodes} --gpus {resources.gpus}"
-            " {params.arguments} > {log:q} 2>&1"
+            f"{_without_fields(self._interpreter(self.plan.image(STAGES[stage])))} -m coevolve job {{params.file:q}}"
+            f" {self._reuse} {launch} --threads {{threads}}"
+            " --processes {resources.processes} --nodes {resources.nodes} --gpus {resources.gpus} > {log:q} 2>&1"
         )
 
     def _interpreter(self, image: str) -> str:
@@ -204,7 +228,7 @@ class SnakemakeRun:
 
     def _preflight(self, stages: Iterable[str]) -> None:
         """Check the nodes of the stages, and wait for it; raises `UserError` with the sentence of a failed check."""
-        checks = preflight_jobs.needed(self.machine, {stage: self.plan.image(stage) for stage in stages})
+        checks = preflight_jobs.needed(self.machine, {stage: self.plan.image(STAGES[stage]) for stage in stages})
         if not checks:
             return
         engine = singularity.Singularity()
@@ -225,29 +249,21 @@ class SnakemakeRun:
         preflight_jobs.run(checks, self.machine, self.plan.suite, logs, shell)
         logger.info("Preflight: passed.", extra={"coevolve": True})
 
-    def _fingerprint(self, stage: str, wildcards: dict[str, str]) -> str:
+    def _fingerprint(self, job: PlannedJob) -> str:
         """The job's fingerprint when the run was planned: a Slurm job reads the Snakefile again, after an edit too."""
         if self._missing:
             raise self._missing[0]
-        planned = {} if self._workflow.is_main_process else self._planned
-        return planned.get(self.plan.folder(stage, wildcards)) or self.plan.fingerprint(stage, wildcards)
+        if self._workflow.is_main_process:
+            return self.plan.fingerprint(job)
+        return JobFile.read(planned_file(self.plan.home, job)).fingerprint
 
-    @functools.cached_property
-    def _planned(self) -> dict[str, str]:
-        """Fingerprints of the run's jobs by folder, as the main process wrote them when it started."""
-        planned: dict[str, str] = json.loads(self._planned_file.read_bytes())
-        return planned
+    def _planned(self, job: Any) -> PlannedJob:
+        """The plan's job of a job of Snakemake."""
+        return self.plan.of_rule(job.rule.name, job.wildcards_dict["job"])
 
-    @property
-    def _planned_file(self) -> Path:
-        return Path(self.plan.home) / ".planned.json"
-
-    def _folder(self, job: Any) -> str:
-        return self.plan.folder(job.rule.name, job.wildcards_dict)
-
-    def _lock_shared(self, needed: Sequence[Any]) -> None:
+    def _lock_shared(self, needed: Sequence[PlannedJob]) -> None:
         """Lock what several suites share and this run makes: Snakemake deletes what it will make."""
-        for folder in sorted({Path(self._folder(job)) for job in needed if STAGES[job.rule.name].shared}):
+        for folder in sorted({Path(job.folder) for job in needed if job.stage.shared}):
             self._locks.append(ProcessLock(folder.with_name(f".{folder.name}.lock")))
             if not self._locks[-1].acquire():
                 raise UserError(f"{folder}: the snakemake of another suite fetches this; wait for it or end it.")

@@ -7,8 +7,8 @@ from pathlib import Path
 from coevolve.assets.checks import Check
 from coevolve.config.loading import load_suite
 from coevolve.config.suite import Suite
-from coevolve.pipeline.plan import Plan
 from coevolve.errors import UserError
+from coevolve.pipeline.plan import Plan
 from coevolve.records.provenance import Provenance
 from coevolve.storage import code_digest, provenance
 
@@ -58,7 +58,8 @@ def _edits(plan: Plan, stale: list[Provenance]) -> str:
     for commit, records in commits.items():
         changed = code_digest.edited_since(commit)
         for record in records:
-            reached = code_digest.reachable(*plan.modules(record.stage, record.wildcards))
+            job = plan.of_record(record)
+            reached = code_digest.reachable(*plan.modules(job)) if job else set[str]()
             edited.update(changed & reached)
             unknown += not changed & reached
     texts = [f"edited since: {_counted(edited)}"] if edited else []

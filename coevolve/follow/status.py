@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import fcntl
-import graphlib
+import os
 import shlex
 import time
 from collections import Counter
@@ -17,15 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coevolve.config.machine import Machine
-from coevolve.pipeline.layout import work_folder
-from coevolve.pipeline.plan import JobKey, Plan
-from coevolve.pipeline.registry import STAGES
-from coevolve.pipeline.stage import files_of
 from coevolve.export import suite_evidence
 from coevolve.follow import job_text
 from coevolve.follow.file_hashes import FileHashes
-from coevolve.follow.forecast import Forecast, JobId, job_id, producers
+from coevolve.follow.forecast import Forecast, producers
 from coevolve.follow.run_record import RunRecord
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import PlannedJob, files_of, work_folder
 from coevolve.records.provenance import Provenance
 from coevolve.storage import provenance, pruned
 
@@ -76,8 +74,8 @@ class SuiteState:
 
     plan: Plan
     name: str
-    jobs: Mapping[JobId, JobKey]
-    requested: Collection[JobId]
+    jobs: Mapping[str, PlannedJob]
+    requested: Collection[str]
     record: RunRecord | None
     now: float = field(default_factory=time.time)
     full: bool = False
@@ -85,28 +83,27 @@ class SuiteState:
     @classmethod
     def of(cls, plan: Plan, record: RunRecord | None, name: str, *, full: bool = False) -> SuiteState:
         """The results of a suite; jobs of the last run that the suite no longer has are left out."""
-        run = [job for job in record.jobs if plan.has_job(*job)] if record else []
-        jobs = {job_id(*job): job for job in [*plan.jobs(), *run]}
-        before = {key: {job_id(*other) for other in producers(plan, *job)} & jobs.keys() for key, job in jobs.items()}
-        ordered = {key: jobs[key] for key in graphlib.TopologicalSorter(before).static_order()}
-        return cls(plan, name, ordered, {job_id(*job) for job in run} or ordered.keys(), record, full=full)
+        run = [job for key in record.jobs if (job := plan.by_key(key))] if record else []
+        files = [path for job in run for path in job.files]
+        jobs = {job.key: job for job in plan.jobs([*plan.targets(), *files])}
+        return cls(plan, name, jobs, {job.key for job in run} or jobs.keys(), record, full=full)
 
     def __post_init__(self) -> None:
         self.is_run_alive = _is_locked(Path(self.plan.home, ".lock"))
         records = {key: provenance.if_valid(self._folder(key) / provenance.NAME) for key in self.jobs}
         self._made = {key: record for key, record in records.items() if record}
-        self._states: dict[JobId, JobStatus] = {}
+        self._states: dict[str, JobStatus] = {}
         self._hashes = FileHashes(Path(self.plan.home), full=self.full)
-        self._planned = {job_id(*self.record.jobs[number]) for number in self.record.todo} if self.record else set()
+        self._planned = {self.record.jobs[number] for number in self.record.todo} if self.record else set()
         self._deleted = self._deleted_inputs()
 
-    def states(self) -> dict[JobId, JobStatus]:
+    def states(self) -> dict[str, JobStatus]:
         """The state of each job."""
         states = {key: self._state(key) for key in self.jobs}
         self._hashes.save()
         return states
 
-    def _state(self, key: JobId) -> JobStatus:
+    def _state(self, key: str) -> JobStatus:
         """The state of a job; a result whose inputs differ from the present or pending ones is to be made again."""
         if key not in self._states:
             try:
@@ -114,13 +111,13 @@ class SuiteState:
             except FileNotFoundError:  # of a job that has ended, or replaced its result, at this moment
                 status = JobStatus(JobState.TODO)
             if status.state is JobState.DONE:
-                before = {job_id(*job) for job in producers(self.plan, *self.jobs[key])} & self.jobs.keys()
+                before = producers(self.plan, self.jobs[key]) & self.jobs.keys()
                 if any(self._state(other).state not in SETTLED or self._differs(key, other) for other in before):
                     status = JobStatus(JobState.TODO)
             self._states[key] = status
         return self._states[key]
 
-    def _differs(self, key: JobId, producer: JobId) -> bool:
+    def _differs(self, key: str, producer: str) -> bool:
         """Whether a job read other bytes of a producer than those that the producer made last."""
         if key not in self._made or producer not in self._made:
             return False
@@ -128,10 +125,9 @@ class SuiteState:
         read = {name: self._made[key].inputs.get(str(folder / name)) for name in outputs}
         return any(sha256 not in (None, outputs[name]) for name, sha256 in read.items())
 
-    def _by_files(self, key: JobId) -> JobStatus:
+    def _by_files(self, key: str) -> JobStatus:
         """The state of a job by its own files."""
-        stage, wildcards = self.jobs[key]
-        folder = self._folder(key)
+        job, folder = self.jobs[key], self._folder(key)
         lock = work_folder(folder) / "lock"
         if _is_locked(lock):
             return JobStatus(JobState.RUNNING, seconds=max(self.now - lock.stat().st_mtime, 0.0))
@@ -145,12 +141,11 @@ class SuiteState:
             if changed:
                 return JobStatus(JobState.TODO)
             return JobStatus(JobState.TODO if self._reads_other_files(key) else JobState.DONE)
-        declared, paths = STAGES[stage], map(Path, self.plan.files(stage, wildcards))
-        if not declared.leaves_provenance and all(path.exists() for path in paths):  # a person put a download there
+        if not job.leaves_provenance and all(map(os.path.exists, job.files)):  # a person put a download there
             return JobStatus(JobState.DONE)
         return self._by_log(key, self.log(key), was_stopped=lock.parent.exists())  # a job that ends deletes this folder
 
-    def _by_log(self, key: JobId, log: Path, *, was_stopped: bool) -> JobStatus:
+    def _by_log(self, key: str, log: Path, *, was_stopped: bool) -> JobStatus:
         """The state of a job without a result and without a lock; what precedes the active run does not count."""
         written = log.stat().st_mtime if log.exists() else 0.0
         if not (self.is_run_alive and self.record and written < self.record.started):
@@ -164,20 +159,20 @@ class SuiteState:
             return JobStatus(JobState.CHANGED, f"{self._deleted[key]}: the file was deleted")
         return JobStatus(JobState.TODO)
 
-    def _is_unpacked(self, key: JobId) -> bool:
+    def _is_unpacked(self, key: str) -> bool:
         """Whether a job's result is evidence from elsewhere."""
         return (self._folder(key) / suite_evidence.MARKER).exists()
 
-    def _reads_other_files(self, key: JobId) -> bool:
+    def _reads_other_files(self, key: str) -> bool:
         """Whether a job reads other files now, or one from outside that is not the file that it read.
 
         Files from outside are a given checkpoint's and the machine's, for example.
         """
         read = self._made[key].inputs
-        if read.keys() != {str(Path(path)) for path in files_of(self.plan.inputs(*self.jobs[key]))}:
+        if read.keys() != {str(Path(path)) for path in files_of(self.jobs[key].inputs)}:
             return True
         written = (self._folder(key) / provenance.NAME).stat().st_mtime
-        outside = {Path(path): sha256 for path, sha256 in read.items() if not self.plan.maker(path)}
+        outside = {Path(path): sha256 for path, sha256 in read.items() if not self.plan.job(path)}
         return any(self._hashes.is_other(path, sha256, written) for path, sha256 in outside.items())
 
     def _changed_file(self, folder: Path, record: Provenance, *, is_part: bool) -> str:
@@ -197,28 +192,26 @@ class SuiteState:
                 return f"{path}: the file was changed after its stage made it"
         return ""
 
-    def log(self, key: JobId) -> Path:
+    def log(self, key: str) -> Path:
         """The log of a job."""
-        stage, wildcards = self.jobs[key]
-        return Path(self.plan.log(stage).format_map(wildcards))
+        return Path(self.plan.log(self.jobs[key]))
 
-    def _folder(self, key: JobId) -> Path:
+    def _folder(self, key: str) -> Path:
         """The folder of a job's files."""
-        return Path(self.plan.folder(*self.jobs[key]))
+        return Path(self.jobs[key].folder)
 
-    def _deleted_inputs(self) -> dict[JobId, str]:
+    def _deleted_inputs(self) -> dict[str, str]:
         """Deleted files that a job which finished here has read, by the job that makes them."""
         read = {path for key, record in self._made.items() if not self._is_unpacked(key) for path in record.inputs}
         paths = sorted(read, key=lambda path: (not path.endswith(provenance.NAME), path))  # it is named if no other is
-        makers = {path: maker for path in paths if not Path(path).exists() and (maker := self.plan.maker(path))}
-        return {job_id(*maker): path for path, maker in makers.items()}
+        makers = {path: maker for path in paths if not Path(path).exists() and (maker := self.plan.job(path))}
+        return {maker.key: path for path, maker in makers.items()}
 
-    def remake(self, key: JobId) -> str:
+    def remake(self, key: str) -> str:
         """The command that makes a result again."""
-        stage, wildcards = self.jobs[key]
-        folder = self.plan.folder(stage, wildcards)
-        file = f"{folder}/{STAGES[stage].files[0].format_map(wildcards)}"
-        return f"rm -rf {shlex.quote(folder)} && {self.command(without_targets=True)} -- {shlex.quote(file)}"
+        job = self.jobs[key]
+        again = f"{self.command(without_targets=True)} -- {shlex.quote(job.files[0])}"
+        return f"rm -rf {shlex.quote(job.folder)} && {again}"
 
     def command(self, *, without_targets: bool = False) -> str:
         """The command of the last run; without one, the command with a placeholder for the profile."""
@@ -226,7 +219,7 @@ class SuiteState:
             return f"snakemake --profile PROFILE --config suite={shlex.quote(self.name)}"
         return self.record.options if without_targets else self.record.command
 
-    def seconds_left(self, machine: Machine, record: RunRecord, states: Mapping[JobId, JobStatus]) -> float:
+    def seconds_left(self, machine: Machine, record: RunRecord, states: Mapping[str, JobStatus]) -> float:
         """Estimated wall seconds until the requested jobs of the last run, `record`, are done that can be."""
         by_state = {state: {key for key in self.requested if states[key].state is state} for state in JobState}
         slots, cluster = record.slots, record.cluster
@@ -246,7 +239,7 @@ def text(results: SuiteState, machine: Machine | None) -> Iterator[str]:
     states = results.states()
     keys = {state: [key for key, job in states.items() if job.state is state] for state in JobState}
     yield from _counts(results, states, machine)
-    names = {key: job_text.job_label(results.plan.suite, *job) for key, job in results.jobs.items()}
+    names = {key: job_text.job_label(results.plan.suite, job) for key, job in results.jobs.items()}
     for key in keys[JobState.RUNNING]:
         progress = job_text.progress(results.log(key))
         yield f"running  {names[key]}  {job_text.clock(states[key].seconds)}" + (f"  {progress}" if progress else "")
@@ -259,11 +252,11 @@ def text(results: SuiteState, machine: Machine | None) -> Iterator[str]:
     if not results.is_run_alive and any(states[key].state not in SETTLED for key in results.requested):
         plan = f"`coevolve plan --suite {shlex.quote(results.name)}` estimates its hours."
         yield f"No run is active; to continue: {results.command()}" if results.record else f"No run yet; {plan}"
-    if states.get(("page",), JobStatus(JobState.TODO)).state is JobState.DONE:
+    if states.get(results.plan.products["page"].key, JobStatus(JobState.TODO)).state is JobState.DONE:
         yield f"Report page: {results.plan.page}"
 
 
-def _counts(results: SuiteState, states: Mapping[JobId, JobStatus], machine: Machine | None) -> Iterator[str]:
+def _counts(results: SuiteState, states: Mapping[str, JobStatus], machine: Machine | None) -> Iterator[str]:
     """The number of jobs in each state, and the time left; of the last run, and of the suite where that has more."""
     requested = Counter(states[key].state for key in results.requested)
     left = ""

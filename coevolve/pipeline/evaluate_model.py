@@ -11,9 +11,11 @@ from coevolve.config.suite import GENERAL_PROTOCOLS, Suite
 from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.errors import UserError
 from coevolve.pipeline import in_process
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.job_file import JobFile
 from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import Cell, files_of
 from coevolve.pipeline.run_job import execute
-from coevolve.pipeline.stage import files_of
 from coevolve.records.episodes import Task
 from coevolve.report import evaluation_result
 from coevolve.shipped import shipped_file
@@ -61,9 +63,9 @@ def configured(options: argparse.Namespace) -> tuple[Suite, str]:
 
 def evaluate(plan: Plan, env: str, split: str | None, limit: int | None, threads: int) -> Path:
     """The folder of the evaluation's episodes and records: the first `limit` tasks of each split, or of one `split`."""
-    wildcards = {"model": "model", "env": env, "branch": "base/untrained"}
-    inputs = plan.inputs("evaluate", wildcards)
-    remade = [in_process.make(plan, path, threads) for path in files_of(inputs)]
+    job = plan.paper.iteration(Cell("model", env, Branch(in_process.METHOD, plan.suite.seeds[0], 0))).evaluation
+    inputs = job.inputs
+    in_process.make(plan, files_of(inputs), threads)
     tasks = jsonl.read(Path(str(inputs["tasks"])), Task)
     splits = list(dict.fromkeys(task.split for task in tasks))
     chosen = [task for name in splits for task in [t for t in tasks if t.split == name][:limit]]
@@ -73,8 +75,8 @@ def evaluate(plan: Plan, env: str, split: str | None, limit: int | None, threads
         selected = Path(plan.home) / "tasks" / f"{name}.jsonl"
         jsonl.write(selected, chosen)
         inputs = {**inputs, "tasks": str(selected)}
-    if any(remade) or not in_process.is_current(plan, out, inputs):
-        execute(plan, "evaluate", wildcards, inputs, out, threads)
+    if not in_process.is_current(plan, out, job, inputs):
+        execute(JobFile.of(plan, job, inputs, out), threads)
     return out
 
 

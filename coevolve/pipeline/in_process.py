@@ -9,9 +9,10 @@ from coevolve.config.validation import validated
 from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.errors import UserError, suggestion
 from coevolve.pipeline import required_files
+from coevolve.pipeline.job_file import JobFile
 from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import Inputs, PlannedJob, files_of
 from coevolve.pipeline.run_job import execute
-from coevolve.pipeline.stage import Inputs, files_of
 from coevolve.shipped import shipped_file
 from coevolve.storage import files, provenance
 
@@ -60,26 +61,19 @@ def _require_effect(override: str, env: str) -> None:
         raise UserError(f"override `{override}`: `{section}` has only `{entry}` here; write {entry}.KEY=VALUE.")
 
 
-def make(plan: Plan, path: str, threads: int) -> bool:
-    """Run the jobs that a file needs, unless it is there and current; returns whether one was run."""
-    job = plan.maker(path)
-    if job is None:
-        return False
-    inputs = plan.inputs(*job)
-    remade = [make(plan, needed, threads) for needed in files_of(inputs)]
-    out = Path(plan.folder(*job))
-    kept = not any(remade) and Path(path).exists()
-    if kept and (not plan.leaves_provenance(path) or is_current(plan, out, inputs)):
-        return False
-    execute(plan, *job, inputs, out, threads)
-    return True
+def make(plan: Plan, paths: Sequence[str], threads: int) -> None:
+    """Run the jobs that files need, but those whose results are there and current."""
+    for job in plan.jobs(paths):
+        made = all(Path(path).exists() for path in job.files)
+        if not (made and (not job.leaves_provenance or is_current(plan, Path(job.folder), job))):
+            execute(JobFile.of(plan, job), threads)
 
 
-def is_current(plan: Plan, out: Path, inputs: Inputs) -> bool:
-    """Whether a folder has a result of the present code, settings and inputs; paths of inputs may differ."""
+def is_current(plan: Plan, out: Path, job: PlannedJob, inputs: Inputs | None = None) -> bool:
+    """Whether a folder has the result of a job, of the present code, settings and inputs; their paths may differ."""
     record = provenance.of_file(out / provenance.NAME)
     if record is None or plan.changed_since(record):
         return False
-    given = map(Path, files_of(inputs))
+    given = map(Path, files_of(inputs or job.inputs))
     hashes = [required_files.recorded_sha256(path) or files.sha256(path) for path in given]
     return sorted(record.inputs.values()) == sorted(hashes)

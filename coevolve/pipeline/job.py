@@ -1,6 +1,6 @@
 """A job: one execution of a stage, with its config, inputs and seed."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,14 @@ from coevolve.records.base import Record
 from coevolve.storage import jsonl
 
 R = TypeVar("R", bound=Record)
+#: Of a job that is about no seed.
+NO_BRANCH = Branch("", 0, 0)
+
+
+def seed_of(stage: str, branch: Branch, wildcards: Mapping[str, str]) -> int:
+    """A job's seed, derived from the suite's seed and the job's names; a shard has that of the undivided job."""
+    stage = {"": stage, "eval": "evaluate"}.get(wildcards.get("whole", ""), "rollout")
+    return seeds.derive(branch.seed, stage, wildcards.get("env", ""), str(branch), agent_of(wildcards))
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,7 @@ class Job:
     `suite` holds only the sections that the stage declared. `inputs` are files by name; `results` are those of them
     that are given by what they are results of, such as (method, seed). `work` is a folder for checkpoints and journals:
     it survives a killed job, and no job with another fingerprint uses it. `wildcards` name the model, environment,
-    branch and agent.
+    branch and agent, `branch` is the method, seed and iteration.
     """
 
     stage: str
@@ -36,6 +44,7 @@ class Job:
     threads: int
     results: dict[str, dict[Hashable, Path]] = field(default_factory=dict)
     devices: VllmDevices = VLLM_DEVICES
+    branch: Branch = NO_BRANCH
 
     @property
     def model(self) -> ModelConfig:
@@ -46,11 +55,6 @@ class Job:
     def env(self) -> EnvConfig:
         """The job's environment."""
         return self.suite.envs[self.wildcards["env"]]
-
-    @property
-    def branch(self) -> Branch:
-        """The job's method, seed and iteration."""
-        return Branch.parse(self.wildcards["branch"])
 
     @property
     def agent(self) -> AgentName:
@@ -64,11 +68,8 @@ class Job:
 
     @property
     def seed(self) -> int:
-        """The job's seed, derived from the suite's seed and the job's names; a shard has that of the undivided job."""
-        whole = self.wildcards.get("whole", "")
-        stage = {"": self.stage, "eval": "evaluate"}.get(whole, "rollout")
-        names = (stage, self.wildcards.get("env", ""), str(self.branch), self.agent)
-        return seeds.derive(self.branch.seed, *names)
+        """The job's seed."""
+        return seed_of(self.stage, self.branch, self.wildcards)
 
     def file(self, name: str) -> Path:
         """The single input file called `name`; raises `UserError` if there is none, or more than one."""

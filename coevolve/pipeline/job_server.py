@@ -3,11 +3,12 @@
 These imports take four seconds of CPU, more than many jobs of a tiny suite need for their work. `multiprocessing`'s
 fork server imports libraries alone: every job imports this package's code as it is when the job starts.
 
-Snakemake starts `python -m coevolve stage NAME ...`. With `COEVOLVE_JOB_SERVER` in its environment, that process (the
+Snakemake starts `python -m coevolve job FILE`. With `COEVOLVE_JOB_SERVER` in its environment, that process (the
 client) sends its arguments, environment, folder and output streams to the server, waits, and exits with the job's
 status. A killed client ends its job; a killed Snakemake ends neither, as without a server.
 """
 
+import contextlib
 import gc
 import json
 import os
@@ -69,7 +70,7 @@ def run_job(server: str, arguments: Sequence[str]) -> int | None:
     `server` is the value of `COEVOLVE_JOB_SERVER`. None if the server does not run this command.
     """
     stages, _, path = server.partition(":")
-    if tuple(arguments[:2]) not in {("stage", stage) for stage in stages.split(",")}:
+    if not path or list(arguments[:1]) != ["job"] or _stage(Path(arguments[1])) not in stages.split(","):
         return None
     request = {"arguments": list(arguments), "folder": str(Path.cwd()), "environment": dict(os.environ)}
     with socket.socket(socket.AF_UNIX) as connection:
@@ -85,6 +86,13 @@ def run_job(server: str, arguments: Sequence[str]) -> int | None:
     if status == bytes([256 - signal.SIGKILL]):
         sys.stderr.write(KILLED)
     return status[0] if status else 1
+
+
+def _stage(job: Path) -> str:
+    """The stage in a job's file, read without the libraries that check it."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        return str(json.loads(job.read_bytes())["stage"])
+    return ""
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):

@@ -1,7 +1,7 @@
 """A stage on several processes, one per device, started by accelerate's launcher on one node or on several.
 
-With `--processes 8 --launch configs/accelerate/zero3.yaml` the command does not run its stage: it starts itself 8 times
-and waits. All processes compute the result and rank 0 writes it.
+With `--processes 8 --launch configs/accelerate/zero3.yaml` the command does not run its job: it starts `coevolve job` 8
+times and waits. All processes compute the result and rank 0 writes it.
 """
 
 from __future__ import annotations
@@ -92,24 +92,25 @@ def errors_to_launcher() -> Iterator[None]:
         raise
 
 
-def launch(wanted: Launch, stage: str, arguments: list[str], threads: int) -> None:
-    """Run `coevolve stage <stage> <arguments>` in all processes and wait for them; `threads` is the number per node.
+def launch(wanted: Launch, stage: str, job: Path, threads: int) -> None:
+    """Run the file of a job of `stage` in all processes and wait for them; `threads` is the number per node.
 
     Raises `UserError` if the launch file, the nodes or the devices do not fit `wanted`, or with the error of the
     process that failed first.
     """
     kind = _kind(wanted, stage)
-    # argparse takes the last value of an option. The launching process has looked for a result to reuse.
-    command = ["-m", "coevolve", "stage", stage, *arguments, "--no-reuse"]
+    command = ["-m", "coevolve", "job", str(job)]
     if wanted.nodes > 1 and _MAIN_ADDRESS not in os.environ:
-        _over_nodes(wanted, command)
+        sizes = ["--processes", str(wanted.processes), "--nodes", str(wanted.nodes), "--launch", str(wanted.file)]
+        gpus = ["--gpus", str(0 if on_cpus() else wanted.per_node)]
+        _over_nodes(wanted, [*command, *sizes, *gpus, "--threads", str(threads)])
         return
     _require_devices(wanted, kind)
     os.environ[_FILE] = files.sha256(wanted.file)
     os.environ.setdefault(_LAUNCH_ID, uuid.uuid4().hex)
     # Each process runs the stage itself, on its share of the threads.
-    overrides = ["--processes", "1", "--nodes", "1", "--threads", str(max(1, threads // wanted.per_node))]
-    _on_this_node(wanted, ["--config_file", str(wanted.file), *_rendezvous(wanted), *command, *overrides])
+    share = ["--threads", str(max(1, threads // wanted.per_node))]
+    _on_this_node(wanted, ["--config_file", str(wanted.file), *_rendezvous(wanted), *command, *share])
 
 
 def _kind(wanted: Launch, stage: str) -> str:

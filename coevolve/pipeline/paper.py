@@ -349,7 +349,7 @@ class Paper:
         recipe = self.suite.recipes[branch.method]
         if recipe.learns == "steps" or config.pairing.failures:
             # pairs from the middle of a trajectory on, or of few of the trajectories
-            of, inputs = "pairs", {"policy": policy["policy.json"], "pairs": paired["pairs.jsonl"]}
+            of, inputs = "pairs", Inputs(policy=policy["policy.json"], pairs=paired["pairs.jsonl"])
         else:
             experts, excluded = self.explored(cell), self.excluded_example(cell)
             of, inputs = reference.inputs(recipe.agents[agent].trains_on, policy, experts, read)
@@ -366,15 +366,11 @@ class Paper:
         }
 
     def _steps_like(self, cell: Cell, agent: AgentName) -> list[str]:
-        """The pairs of both agents of the method whose number of gradient steps a target is given.
-
-        Raises `UserError` if the steps of one epoch, or the epochs, differ between the two methods.
-        """
-        method, other = cell.branch.method, self.suite.recipes[cell.branch.method].steps_like
+        """The pairs of both agents of the method whose number of gradient steps a target is given."""
+        other = self.suite.recipes[cell.branch.method].steps_like
         if other is None or agent == "failure":
             return []
         matched = self.iteration(cell.at(replace(cell.branch, method=other)))
-        train.require_equal_steps(self.suite, method, other, matched.trainings)
         return [matched.pairs[name]["pairs.jsonl"] for name in matched.trainings]
 
     def _in_cell(self, stage: Stage, cell: Cell, name: str, inputs: Inputs, **wildcards: str) -> PlannedJob:

@@ -15,12 +15,13 @@ from coevolve.config.machine import Shards
 from coevolve.config.names import ComputeDtype
 from coevolve.config.restriction import as_dict, digest, restrict
 from coevolve.config.suite import Suite
-from coevolve.errors import UserError
+from coevolve.errors import UserError, suggestion
 from coevolve.pipeline import products
 from coevolve.pipeline.paper import MIRROR
 from coevolve.pipeline.planned import PlannedJob, files_by_name, files_of
 from coevolve.pipeline.registry import ENDS, STAGES
 from coevolve.pipeline.stage import Stage
+from coevolve.pipeline.stages import train
 from coevolve.pipeline.suite_files import UNDIVIDED, SuiteFiles
 from coevolve.policies.engines import engine_module
 from coevolve.records.provenance import Provenance, Workload
@@ -80,13 +81,58 @@ class Plan(SuiteFiles):
         jobs = self.paper.jobs.values()
         return next((job for job in jobs if job.stage.name == stage and job.wildcards == wildcards), None)
 
+    def require(self, stage: str, wildcards: Mapping[str, str]) -> PlannedJob:
+        """The job of a stage with these wildcards; raises `UserError` if the suite has none."""
+        if job := self.named(stage, wildcards):
+            return job
+        same = [job.wildcards for job in self.paper.jobs.values() if job.stage.name == stage]
+        needed = dict.fromkeys(name for names in same[:1] for name in names)
+        if missing := [name for name in needed if name not in wildcards]:
+            raise UserError(f"stage `{stage}`: which {missing[0]}? Give --on {missing[0]}=NAME.")
+        if same and (unknown := [name for name in wildcards if name not in needed]):
+            hint = suggestion(unknown[0], needed) or "; leave it out."
+            raise UserError(f"stage `{stage}`: --on {unknown[0]}=...: it takes {', '.join(needed) or 'none'}{hint}")
+        given = ", ".join(f"{name}={value}" for name, value in wildcards.items())
+        problem = f"suite `{self.suite.suite}` has no job with {given}" if given else "the suite has no such job"
+        raise UserError(f"stage `{stage}`: {problem}; correct --on.")
+
+    def require_inputs(self, job: PlannedJob, given: Mapping[str, Sequence[str]]) -> None:
+        """Raise `UserError` for a given input that the job does not read, or whose files are known by their results."""
+        readable = self.input_names(job) if given else []
+        for name in given:
+            if name not in readable:
+                hint = suggestion(name, readable) or f"; it reads {', '.join(readable) or 'no file'}."
+                raise UserError(f"stage `{job.stage.name}` has no input `{name}`{hint}")
+            if isinstance(job.inputs.get(name), Mapping):
+                problem = f"`{name}` are results of a suite; name their folder by --root"
+                raise UserError(f"stage `{job.stage.name}`: {problem}.")
+
+    def of_rule(self, stage: str, name: str) -> PlannedJob:
+        """The job of a stage by the name that Snakemake has for it: its key below its root."""
+        job = self.by_key(f"{MIRROR if STAGES[stage].shared else self.home}/{name}")
+        assert job is not None, name
+        return job
+
+    def log(self, job: PlannedJob) -> str:
+        """The log file of a job."""
+        return f"{self.home}/logs/{job.stage.name}/{job.name}.log"
+
+    def leaves_provenance(self, path: str) -> bool:
+        """Whether a job makes the file and leaves `provenance.json` beside it."""
+        job = self.job(path)
+        return job is not None and job.leaves_provenance
+
     def jobs(self, targets: Sequence[str] = ()) -> list[PlannedJob]:
-        """The jobs that `targets` (a full run's) need, each once, after those that make its inputs."""
+        """The jobs that `targets` (a full run's) need, each once, after those that make its inputs.
+
+        Raises `UserError` if a method cannot take as many steps as the other one that it is to be compared with.
+        """
         needed: dict[str, PlannedJob] = {}
         waiting = [(job, False) for path in reversed(targets or self.targets()) if (job := self.job(path))]
         while waiting:
             job, inputs_are_listed = waiting.pop()
             if inputs_are_listed:
+                train.require_equal_steps(self.suite, job)
                 needed[job.key] = job
             elif job.key not in needed:
                 waiting.append((job, True))

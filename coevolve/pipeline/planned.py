@@ -95,6 +95,11 @@ class PlannedJob:
         return self.folder if self.leaves_provenance else self[self.names[0]]
 
     @property
+    def name(self) -> str:
+        """Its key below its root."""
+        return self.key.removeprefix(f"{self.root}/")
+
+    @property
     def files(self) -> list[str]:
         """Its files, without its provenance."""
         return [self[name] for name in self.names]

@@ -43,3 +43,6 @@ STAGES = {
 }
 #: The stages of what a full run ends with.
 ENDS = [module.STAGE.name for module in (*PRODUCTS, page)]
+#: The stages whose inputs alone decide their files, without a policy or an environment: `coevolve reverify` makes them
+#: again. The costs also have Slurm's accounting.
+REMADE = ["pairs", "select", "ablation", *(name for name in ENDS if name != "costs")]

@@ -7,7 +7,7 @@ from coevolve.config.derived.methods import supports
 from coevolve.config.loading import load_suite
 from coevolve.config.suite import FOLDERS, Suite
 from coevolve.pipeline.branch import Branch
-from coevolve.pipeline.layout import MIRROR
+from coevolve.pipeline.paper import MIRROR
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.registry import STAGES
 

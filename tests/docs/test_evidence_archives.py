@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from coevolve.pipeline.layout import MIRROR
+from coevolve.pipeline.paper import MIRROR
 from coevolve.export import suite_evidence
 from coevolve.export.suite_export import JOBS
 from coevolve.records.provenance import Provenance

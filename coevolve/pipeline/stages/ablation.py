@@ -48,7 +48,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 def inputs(plan: SuiteFiles, ablation: str) -> Inputs:
     """Everything that the table of an ablation's methods is made of, with all models."""
     methods = plan.suite.ablations[ablation].methods
-    measured = {"records": plan.records(methods, True), "summaries": plan.summaries(methods, True)}
+    measured: Inputs = {"records": plan.records(methods, True), "summaries": plan.summaries(methods, True)}
     return measured | plan.of("drops", "claims")
 
 

@@ -61,7 +61,7 @@ def write(result: Pairing, out: Path, **notes: Any) -> PairingSummary:
 
 def inputs(explored: PlannedJob, rollouts: Mapping[AgentName, PlannedJob], excluded: Inputs) -> Inputs:
     """Explored tasks, experts and the episodes of all exploring agents."""
-    episodes = {agent: job["episodes.jsonl"] for agent, job in rollouts.items()}
+    episodes: Inputs = {agent: job["episodes.jsonl"] for agent, job in rollouts.items()}
     return {"tasks": explored["explore.jsonl"], "experts": explored["experts.jsonl"], **episodes, **excluded}
 
 

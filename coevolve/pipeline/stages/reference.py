@@ -99,7 +99,8 @@ def inputs(
     used = {source for kind in kinds for source in KIND_AGENTS[kind]}
     names = [name for source, name in SOURCES.items() if source in used]
     # A recipe may name an agent that does not explore; the pairing reports it.
-    return "_".join(names), {"policy": policy["policy.json"]} | {name: files[name] for name in names if name in files}
+    inputs: Inputs = {name: files[name] for name in names if name in files}
+    return "_".join(names), {"policy": policy["policy.json"], **inputs}
 
 
 def cost(suite: Suite, job: PlannedJob) -> Workload:

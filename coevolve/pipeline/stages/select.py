@@ -43,7 +43,7 @@ def inputs(
     experts: PlannedJob, rollouts: Mapping[AgentName, PlannedJob], excluded: Inputs, all_experts: bool
 ) -> Inputs:
     """Experts, and the agent's episodes if it explores; with `all_experts` also those of the explored tasks."""
-    episodes = {agent: job["episodes.jsonl"] for agent, job in rollouts.items()}
+    episodes: Inputs = {agent: job["episodes.jsonl"] for agent, job in rollouts.items()}
     explored = {"explored_experts": experts["experts.jsonl"]} if all_experts else {}
     return {"experts": experts["sft.jsonl"], **episodes, **excluded, **explored}
 

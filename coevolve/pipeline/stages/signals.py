@@ -47,7 +47,8 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
 def inputs(pool: PlannedJob, rounds: Mapping[int, Mapping[AgentName, str]]) -> Inputs:
     """The last round's pool, and all agents' training episodes of the earlier rounds (`round1`, ...)."""
-    return {"pool": pool["pool.jsonl"]} | {f"round{number}": [*paths.values()] for number, paths in rounds.items()}
+    of_rounds: Inputs = {f"round{number}": [*paths.values()] for number, paths in rounds.items()}
+    return {"pool": pool["pool.jsonl"], **of_rounds}
 
 
 STAGE = Stage(

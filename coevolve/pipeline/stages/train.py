@@ -17,10 +17,7 @@ from coevolve.pipeline.stage import Stage
 from coevolve.records.training import TrainReport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from coevolve.config.suite import Suite
-    from coevolve.pipeline.branch import AgentName
     from coevolve.pipeline.planned import Inputs, PlannedJob
     from coevolve.records.provenance import Workload
 
@@ -69,10 +66,13 @@ def inputs(pairs: PlannedJob, start: PlannedJob, reference: Inputs, steps_like: 
     return {"pairs": pairs["pairs.jsonl"], "start": start["policy.json"], **matched, **reference}
 
 
-def require_equal_steps(suite: Suite, method: str, other: str, agents: Iterable[AgentName]) -> None:
+def require_equal_steps(suite: Suite, job: PlannedJob) -> None:
     """Raise `UserError` if the steps of one epoch, or the epochs, differ between a method and that of `steps_like`."""
+    if "steps_like" not in job.inputs:
+        return
+    method, other = job.cell.branch.method, str(suite.recipes[job.cell.branch.method].steps_like)
     settings = for_method(suite, method, "target").dpo
-    for name, key in itertools.product(agents, ("epochs", "batch_size")):
+    for name, key in itertools.product(suite.recipes[other].agents, ("epochs", "batch_size")):
         if getattr(settings, key) != (value := getattr(for_method(suite, other, name).dpo, key)):
             setting = f"recipes.{method}.settings.dpo.{key}"
             raise UserError(f"{setting}: the row takes the steps of `{other}`, which has {value}; set it to {value}.")

@@ -30,9 +30,9 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
 def inputs(plan: SuiteFiles) -> Inputs:
     """The results of the suite's methods and of its default ablations, and the claims."""
-    return {"records": plan.records(plan.judged()), "explorations": plan.explorations(plan.judged())} | plan.of(
-        "claims"
-    )
+    methods = plan.judged()
+    measured: Inputs = {"records": plan.records(methods), "explorations": plan.explorations(methods)}
+    return measured | plan.of("claims")
 
 
 STAGE = Stage(
