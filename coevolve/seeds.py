@@ -1,8 +1,12 @@
 """Seeds derived by hashing names, instead of a global generator or arithmetic on seeds."""
 
-import hashlib
+from __future__ import annotations
 
-import numpy as np
+import hashlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def derive(seed: int, *names: str | int) -> int:
@@ -13,4 +17,6 @@ def derive(seed: int, *names: str | int) -> int:
 
 def generator(seed: int, *names: str | int) -> np.random.Generator:
     """A new numpy generator with the seed derived from `seed` and `names`."""
+    import numpy as np  # most jobs that derive a seed need no generator, and its import takes a tenth of a second
+
     return np.random.default_rng(derive(seed, *names))

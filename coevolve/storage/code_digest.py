@@ -1,7 +1,8 @@
 """The digest of the code that a job can reach: its modules and all package modules that they import.
 
 Declarations of the configuration (`coevolve.config`) are not followed: their values are in the config digest. Behaviour
-that follows from the values (`coevolve.config.derived`) is followed.
+that follows from the values (`coevolve.config.derived`) is followed. What only the plan reads is left out: the inputs,
+the cost and the declaration in a stage's module, and the modules that these need.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from coevolve.storage.origin import git
 PACKAGE = Path(__file__).parents[1]
 #: The package whose values are in the config digest, and in it that of the behaviour that follows from them.
 DECLARATIONS, DERIVED = "coevolve.config", "coevolve.config.derived"
+#: The package of the stages, what only the plan reads in their modules, and the modules that only the plan needs.
+STAGES, PLANNING = "coevolve.pipeline.stages.", ("inputs", "cost", "STAGE")
+PLANNED = {f"coevolve.pipeline.{name}" for name in ("planned", "stage", "work")}
 #: Nodes of a syntax tree that may begin with a docstring.
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -52,7 +56,7 @@ def reachable(*modules: str) -> set[str]:
     queue = [*modules]
     while queue:
         name = queue.pop()
-        if name not in visited and not _is_declaration(name):
+        if name not in visited | PLANNED and not _is_declaration(name):
             visited.add(name)
             queue += [*_module(name).imports, *_parents(name)]
     return visited
@@ -79,7 +83,7 @@ def edited_since(commit: str) -> frozenset[str]:
 def _is_as_in(commit: str, path: str) -> bool:
     """Whether the code of a file in the package is that of a commit."""
     before = git("show", f"{commit}:./{path}")
-    return before is not None and _hash(_parse(before.encode())) == _module(_name(path)).hash
+    return before is not None and _hash(_parse(_name(path), before.encode())) == _module(_name(path)).hash
 
 
 def _name(path: str) -> str:
@@ -102,13 +106,23 @@ def _source(name: str) -> bytes:
     return _path(name).read_bytes()
 
 
-def _parse(source: bytes) -> ast.Module:
-    """Syntax tree of a module's source without its docstrings."""
+def _parse(name: str, source: bytes) -> ast.Module:
+    """Syntax tree of a module's source without its docstrings, and without what only the plan reads."""
     tree = ast.parse(source)
+    if name.startswith(STAGES):
+        tree.body = [node for node in tree.body if not {*_defined(node)} & {*PLANNING}]
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:]
     return tree
+
+
+def _defined(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement of a module defines."""
+    if isinstance(node, ast.FunctionDef):
+        yield node.name
+    if isinstance(node, ast.Assign):
+        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
 def _hash(tree: ast.Module) -> str:
@@ -146,7 +160,7 @@ def _module(name: str) -> _Module:
 
 
 def _parsed(name: str) -> _Module:
-    tree = _parse(_source(name))
+    tree = _parse(name, _source(name))
     imports = dict.fromkeys(target for node in _executed(tree) for target in _targets(node, name))
     return _Module(_hash(tree), [*imports], [folder for node in ast.walk(tree) if (folder := _data_folder(node))])
 
@@ -186,7 +200,7 @@ def _data(folder: str) -> str:
 def _is_unchanged(name: str) -> bool:
     try:
         now = _path(name).read_bytes()
-        return now == _source(name) or _hash(_parse(now)) == _module(name).hash
+        return now == _source(name) or _hash(_parse(name, now)) == _module(name).hash
     except (FileNotFoundError, SyntaxError):
         return False
 
