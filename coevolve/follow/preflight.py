@@ -21,8 +21,8 @@ from coevolve.errors import UserError
 from coevolve.follow import doctor, estimates
 from coevolve.follow.doctor import RunSetup
 from coevolve.pipeline import devices
-from coevolve.pipeline.paper import MIRROR
 from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import MIRROR
 from coevolve.storage import origin
 
 #: The image whose stages need no PyTorch.

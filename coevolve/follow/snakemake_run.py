@@ -24,12 +24,11 @@ from coevolve.follow.pruning import Pruning, require_weights
 from coevolve.follow.reusable import Reusable
 from coevolve.follow.run_log import RunLog, end_message
 from coevolve.follow.run_record import RunRecord
-from coevolve.pipeline.job_file import JobFile, planned_file
+from coevolve.pipeline.job_file import FOLDER, JobFile, planned_file
 from coevolve.pipeline.job_server import JobServer
 from coevolve.pipeline.machine import load_machine
-from coevolve.pipeline.paper import MIRROR
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import PlannedJob, files_by_name
+from coevolve.pipeline.planned import MIRROR, PlannedJob, files_by_name
 from coevolve.pipeline.registry import STAGES
 from coevolve.pipeline.targets import Target, targets
 from coevolve.storage import policy_dir
@@ -92,14 +91,18 @@ class SnakemakeRun:
         return str(self._images[name].file) if name in self._images else None
 
     def _jobs_of(self, words: Sequence[str]) -> dict[str, list[PlannedJob]]:
-        """By stage, the jobs that a full run needs, and those that the targets among the command's words need."""
+        """By stage, the jobs that a full run needs, and those that the targets among the command's words need.
+
+        Of a process on a cluster's node, also those that the main process planned, as it does not have its words.
+        """
         named = {target.name: target for target in targets(self.plan)}
         files = {path for word in words if word in named for path in named[word].files()}
         files |= {word for word in words if self.plan.job(word)}
-        # The words of a process on a cluster's node have RULE:job=NAME.
-        names = [word.rpartition(":job=") for word in words if ":job=" in word]
-        jobs = [self.plan.of_rule(stage.rpartition("=")[2], name) for stage, _, name in names]
-        files |= {path for job in jobs for path in job.files}
+        if not self._workflow.is_main_process:
+            home, folder = Path(self.plan.home), Path(self.plan.home, FOLDER)
+            keys = {str(path.relative_to(folder)).removesuffix(".json") for path in folder.rglob("*.json")}
+            jobs = (self.plan.by_key(key) or self.plan.by_key(str(home / key)) for key in sorted(keys))
+            files |= {path for job in jobs if job for path in job.files}
         by_stage: dict[str, list[PlannedJob]] = {stage: [] for stage in STAGES}
         for job in self.plan.jobs([*self.plan.targets(), *sorted(files)]):
             by_stage[job.stage.name].append(job)

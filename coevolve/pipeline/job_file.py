@@ -23,6 +23,8 @@ from coevolve.storage import files
 if TYPE_CHECKING:
     from coevolve.pipeline.plan import Plan
 
+#: The folder of a run's jobs in that of the suite's results.
+FOLDER = ".jobs"
 PLAN_ANEW = "run the same snakemake command again, which plans it anew"
 
 
@@ -150,4 +152,4 @@ class JobFile(Record):
 
 def planned_file(home: str, job: PlannedJob) -> Path:
     """Where the plan of a run writes a job."""
-    return Path(home, ".jobs", job.key.removeprefix(f"{home}/")).with_suffix(".json")
+    return Path(home, FOLDER, f"{job.key.removeprefix(f'{home}/')}.json")

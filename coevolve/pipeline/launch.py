@@ -23,7 +23,6 @@ import yaml
 
 from coevolve.errors import UserError
 from coevolve.pipeline.devices import USE_CPU, on_cpus
-from coevolve.pipeline.registry import STAGES
 from coevolve.storage import files
 
 #: Set by the launching process for the processes of its node: sha256 of the launch file, identifier of the launch.
@@ -116,6 +115,8 @@ def launch(wanted: Launch, stage: str, job: Path, threads: int) -> None:
 def _kind(wanted: Launch, stage: str) -> str:
     """The launch file's distributed type, such as MULTI_GPU, DEEPSPEED or FSDP; raises `UserError` if it cannot run."""
     from accelerate.commands.config.config_args import load_config_from_file  # type: ignore[import-untyped]
+
+    from coevolve.pipeline.registry import STAGES
 
     if stage not in STAGES or not STAGES[stage].launchable:
         launchable = ", ".join(name for name, declared in STAGES.items() if declared.launchable)

@@ -20,7 +20,7 @@ from coevolve.config.machine import Shards
 from coevolve.config.suite import Suite
 from coevolve.pipeline import work
 from coevolve.pipeline.branch import AgentName, Branch
-from coevolve.pipeline.planned import Cell, Inputs, PlannedJob
+from coevolve.pipeline.planned import MIRROR, Cell, Inputs, PlannedJob
 from coevolve.pipeline.stage import Stage
 from coevolve.pipeline.stages import (
     convert,
@@ -51,8 +51,6 @@ from coevolve.pipeline.stages import (
     validate_tasks,
 )
 
-#: Downloads of all suites.
-MIRROR = "data/mirror"
 Jobs = dict[AgentName, PlannedJob]
 
 
@@ -87,11 +85,13 @@ class Paper:
         self.jobs: dict[str, PlannedJob] = {}
         self.makers: dict[str, PlannedJob] = {}
         self._iterations: dict[Cell, Iteration] = {}
+        for name, source in suite.sources.items():
+            self.add(download.STAGE, name, {}, {"source": name, "file": source.file}, names=(source.file,))
+        for model in suite.models:
+            self.fetched(model)
 
     def make(self, methods: list[str]) -> None:
-        """Make the jobs of what is fetched and prepared, and of every iteration of the methods."""
-        for name, source in self.suite.sources.items():
-            self.add(download.STAGE, name, {}, {"source": name, "file": source.file}, names=(source.file,))
+        """Make the jobs of each environment's data, and of every iteration of the methods."""
         for env, section in self.suite.envs.items():
             self.data(env)
             if has_module(section.kind, "gold"):
@@ -206,13 +206,18 @@ class Paper:
 
     def untrained(self, model: str, env: str, branch: str = "base/untrained") -> PlannedJob:
         """The policy before any training."""
-        section, fetched = self.suite.models[model], None
-        if section.hub:
-            fetched = self.add(snapshot.STAGE, f"models/{model}", {}, {"model": model})
-        elif section.gguf:
-            fetched = self.add(convert.STAGE, f"converted/{model}", {"gguf": section.gguf.path}, {"model": model})
-        inputs = untrained.inputs(section, fetched, self.data(env) if section.tiny else None)
+        section = self.suite.models[model]
+        inputs = untrained.inputs(section, self.fetched(model), self.data(env) if section.tiny else None)
         return self._in_cell(untrained.STAGE, Cell(model, env, Branch.parse(branch)), "policy/target", inputs)
+
+    def fetched(self, model: str) -> PlannedJob | None:
+        """The job that fetches or dequantises a model for all suites; None for a tiny model, a folder, an endpoint."""
+        section = self.suite.models[model]
+        if section.hub:
+            return self.add(snapshot.STAGE, f"models/{model}", {}, {"model": model})
+        if section.gguf:
+            return self.add(convert.STAGE, f"converted/{model}", {"gguf": section.gguf.path}, {"model": model})
+        return None
 
     def pretrained(self, model: str, env: str, seed: int) -> PlannedJob:
         """The policy that fine-tuning starts from: a downloaded checkpoint, or the tiny model after pre-training."""

@@ -17,8 +17,7 @@ from coevolve.config.restriction import as_dict, digest, restrict
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError, suggestion
 from coevolve.pipeline import products
-from coevolve.pipeline.paper import MIRROR
-from coevolve.pipeline.planned import PlannedJob, files_by_name, files_of
+from coevolve.pipeline.planned import MIRROR, PlannedJob, files_by_name, files_of
 from coevolve.pipeline.registry import ENDS, STAGES
 from coevolve.pipeline.stage import Stage
 from coevolve.pipeline.stages import train
@@ -58,7 +57,7 @@ class Plan(SuiteFiles):
     def job(self, path: str) -> PlannedJob | None:
         """The job that makes a file, by its path; None for a file that comes from outside."""
         makers = self.paper.makers
-        if path not in makers and path.startswith((f"{self.home}/", f"{MIRROR}/")):
+        if path not in makers and path.startswith(f"{self.home}/"):
             assert self._all_made
         return makers.get(path)
 

@@ -13,6 +13,8 @@ from coevolve.storage.files import PROVENANCE
 if TYPE_CHECKING:
     from coevolve.pipeline.stage import Stage
 
+#: The folder of what all suites share: downloads, models of the hub, dequantised models.
+MIRROR = "data/mirror"
 #: Input files of a job by name: one, several, or several by what they are results of, such as (method, seed).
 Inputs = dict[str, str | list[str] | Mapping[Any, str]]
 

@@ -227,6 +227,7 @@ def _top(name: str) -> str:
     return name.partition(".")[0]
 
 
+@functools.cache
 def _parents(name: str) -> list[str]:
     """The packages that a module is in; not those without a source file, which only name a folder."""
     parts = name.split(".")

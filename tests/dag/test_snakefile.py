@@ -12,8 +12,9 @@ from checkout import copy_of, environment
 
 from coevolve.assets import images
 from coevolve.config.loading import load_suite
+from coevolve.pipeline.job_file import JobFile, planned_file
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.stage import files_of
+from coevolve.pipeline.planned import files_of
 from coevolve.storage.locks import ProcessLock
 
 NOTE = b"a note\n"
@@ -109,7 +110,8 @@ def test_stages_that_sample_with_vllm_start_in_its_environment(repo):
     own.parent.mkdir(parents=True)
     own.symlink_to(sys.executable)
     done = snakemake(repo, "--dry-run", "-p", suite="smoke", settings=["sampler={engine: vllm}"])
-    commands = re.findall(r'"\$\{COEVOLVE_PYTHON:-(.*?)\}" -m coevolve stage (\w+)', done.stdout + done.stderr)
+    text = done.stdout + done.stderr
+    commands = re.findall(r'"\$\{COEVOLVE_PYTHON:-(.*?)\}" -m coevolve job .* > results/smoke/logs/(\w+)/', text)
     started = {stage: python for python, stage in commands}
     assert started["rollout"] == started["evaluate"] == str(own)
     assert started["data"] == started["sft"] == started["train"] == sys.executable
@@ -130,19 +132,20 @@ def test_without_slurm_a_job_takes_as_many_gpus_as_it_requests(repo, tmp_path):
     (repo / TARGET).unlink(missing_ok=True)
     done = snakemake(repo, "--", TARGET, settings=["machine=two.yaml"], profile="one-node", path=f"{tmp_path}:")
     assert done.returncode == 0, done.stderr
-    (log,) = (repo / "results/mine/logs/download").glob("*.log")
+    (log,) = (repo / "results/mine/logs/download").rglob("*.log")
     assert "GPU 0 of 2" in log.read_text() or "GPU 1 of 2" in log.read_text()
 
 
 def test_the_command_line_of_a_job_stays_short_with_many_seeds_and_starts(root, tmp_path):
-    """bash refuses a word of 128 KiB: the job makes the names of its inputs itself, and finds those of the plan."""
-    seeds = f"seeds={[*range(25)]}"
-    plan = Plan(load_suite("paper", [seeds]), root=str(tmp_path))
-    jobs = dict(plan.jobs())  # a job of each stage
-    assert len(" ".join(files_of(plan.inputs("regime", {})))) > 2**17 and {"costs", "page", "verdicts"} < jobs.keys()
-    assert max(len(plan.arguments(*job)) for job in jobs.items()) < 1000 + len(str(tmp_path))
-    words = [sys.executable, "-m", "coevolve", "stage", "regime", "--suite", "paper", "--set", seeds]
-    command = f"{shlex.join([*words, '--root', str(tmp_path)])} {plan.arguments('regime', {})}"
-    done = subprocess.run(["bash", "-c", command], cwd=root, capture_output=True, text=True, check=False)
+    """bash refuses a word of 128 KiB: the names of a job's inputs are in its file."""
+    plan = Plan(load_suite("paper", [f"seeds={[*range(25)]}"]), root=str(tmp_path))
+    job = plan.products["regime"]
+    assert len(" ".join(files_of(job.inputs))) > 2**17
+    names = [str(planned_file(plan.home, each)) for each in plan.jobs()]
+    assert len({*names}) == len(names) and max(map(len, names)) < 200 + len(str(tmp_path))
+    file = planned_file(plan.home, job)
+    JobFile.of(plan, job).write(file)
+    words = [sys.executable, "-m", "coevolve", "job", str(file)]
+    done = subprocess.run(["bash", "-c", shlex.join(words)], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "/records.jsonl: input `records` does not exist; run the stage that makes it." in done.stderr

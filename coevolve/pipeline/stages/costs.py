@@ -32,7 +32,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     from coevolve.report import costs, drawing, job_history
 
     machine, history = read_machine(job.file("machine")), job_history.read(job.inputs["provenance"])
-    jobs = [(each, _cost(job, machine, each, work)) for each in history.values() if (work := each.workload)]
+    jobs = [(each, _cost(job, machine, each, load)) for each in history.values() if (load := each.workload)]
     tables = {
         "stage": costs.lines((each.stage, cost) for each, cost in jobs),
         "method": costs.lines((_owner(job, each), cost) for each, cost in jobs),
