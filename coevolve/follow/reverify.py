@@ -23,7 +23,7 @@ from coevolve.export import suite_evidence, suite_export
 from coevolve.follow import reexecution, remaking, rescoring
 from coevolve.follow.reexecution import Environments, FileDifference
 from coevolve.follow.rescoring import Rescoring
-from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.registry import REMADE, STAGES
 from coevolve.records.base import Record, is_none
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
@@ -219,8 +219,8 @@ class CheckedResult:
 
     def _remade(self, given: Mapping[str, Any]) -> list[FileCheck]:
         """The outcomes of the files that are made again."""
-        evaluated, declared = RECORDS in self.hashes, STAGES.get(self.record.stage)
-        if not evaluated and not (declared and declared.remade):
+        evaluated = RECORDS in self.hashes
+        if not evaluated and self.record.stage not in REMADE:
             return []
         if evaluated and EPISODES not in self.hashes:
             return [self._unchecked(RECORDS, "the episodes that it is made of are not here")]
