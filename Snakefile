@@ -59,7 +59,7 @@ for stage in STAGES:
         output:
             RUN.outputs(stage),
         log:
-            f"{PLAN.home}/logs/{stage}/{{job}}.log",
+            RUN.log(stage),
         params:
             **RUN.params(stage),
         threads: job_resources(MACHINE, stage).cpus

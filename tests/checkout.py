@@ -80,6 +80,8 @@ def decided(home: Path) -> dict[str, object]:
     found: dict[str, object] = {}
     for path in sorted(home.rglob("*")):
         name = str(path.relative_to(home))
+        if name.startswith("."):  # what was planned
+            continue
         if path.name in DECIDED:
             found[name] = path.read_bytes()
         if path.name == "episodes.jsonl":

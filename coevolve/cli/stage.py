@@ -67,11 +67,14 @@ def stages() -> Commands:
 @command(argument("file", type=Path, metavar="FILE", help="the job, which the plan of a run wrote"), *RESOURCES)
 def run_job(options: argparse.Namespace) -> int:
     """Run a planned job from its file, as Snakemake does."""
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)
     return _run(options.file, options)
 
 
 def _stage(name: str, options: argparse.Namespace) -> int:
     """Write the file of a job, and run it."""
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)  # libraries read it when they are imported
+    from coevolve.pipeline import run_job
     from coevolve.pipeline.job_file import JobFile
     from coevolve.pipeline.planned import work_folder
 
@@ -81,13 +84,13 @@ def _stage(name: str, options: argparse.Namespace) -> int:
     for input_name, path in map(_pair, options.files):
         given.setdefault(input_name, []).append(path)
     plan.require_inputs(job, given)
-    file = work_folder(options.out) / "job.json"
-    JobFile.of(plan, job, {**given}, options.out).write(file)
+    planned, file = JobFile.of(plan, job, {**given}, options.out), work_folder(options.out) / "job.json"
+    run_job.require_replaceable(planned)
+    planned.write(file)
     return _run(file, options)
 
 
 def _run(file: Path, options: argparse.Namespace) -> int:
-    os.environ["OMP_NUM_THREADS"] = str(options.threads)
     from coevolve.pipeline.job_file import JobFile
 
     job = JobFile.read(file)

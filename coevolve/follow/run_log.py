@@ -88,7 +88,7 @@ class RunLog:
         fields = vars(record)
         match fields.get("event"):
             case LogEvent.JOB_INFO if fields["rule_name"] in STAGES:
-                job = self._plan.of_rule(fields["rule_name"], fields["wildcards"]["job"])
+                job = self._plan.of_rule(fields["rule_name"], dict(fields["wildcards"]))
                 self._jobs[fields["jobid"]] = job
                 self._started[job.key] = time.monotonic()
             case LogEvent.JOB_FINISHED if fields["job_id"] in self._jobs:

@@ -109,11 +109,17 @@ class SnakemakeRun:
         return by_stage
 
     def outputs(self, stage: str) -> list[str]:
-        """The files of a stage's jobs. Snakemake's only wildcard, `job`, is a name of one of them."""
+        """The files of a stage's jobs. Snakemake's only wildcard, `job`, is one of their names; a product has none."""
         declared, jobs = STAGES[stage], self._jobs[stage]
+        if stage in self.plan.products:
+            return self.plan.products[stage].outputs
         names = "|".join(re.escape(job.name) for job in jobs) or "(?!)"  # which no path has
         pattern = f"{MIRROR if declared.shared else self.plan.home}/{{job,{names}}}"
         return [f"{pattern}/{name}" for name in (*declared.files, PROVENANCE)] if declared.files else [pattern]
+
+    def log(self, stage: str) -> str:
+        """The log of a stage's jobs, with Snakemake's wildcard."""
+        return f"{self.plan.home}/logs/{stage}{'' if stage in self.plan.products else '/{job}'}.log"
 
     def files(self, target: Target) -> Callable[[Any], Sequence[str]]:
         """The function that Snakemake calls for the files of a named target."""
@@ -126,7 +132,7 @@ class SnakemakeRun:
         """
 
         def inputs(wildcards: Any) -> dict[str, list[str]]:
-            job = self.plan.of_rule(stage, wildcards.job)
+            job = self.plan.of_rule(stage, dict(wildcards.items()))
             if error := self.plan.missing_input(job):
                 self._missing.append(error)
                 raise error
@@ -140,9 +146,14 @@ class SnakemakeRun:
         The fingerprint changes when a config section that the stage reads, or code that it can reach, changes: the job
         reruns.
         """
+
+        def job_of(wildcards: Any) -> PlannedJob:
+            # Snakemake's wildcards are a list of values: `"job" in wildcards` would be false.
+            return self.plan.of_rule(stage, dict(wildcards.items()))
+
         return {
-            "file": lambda wildcards: str(planned_file(self.plan.home, self.plan.of_rule(stage, wildcards.job))),
-            "fingerprint": lambda wildcards: self._fingerprint(self.plan.of_rule(stage, wildcards.job)),
+            "file": lambda wildcards: str(planned_file(self.plan.home, job_of(wildcards))),
+            "fingerprint": lambda wildcards: self._fingerprint(job_of(wildcards)),
         }
 
     def start(self) -> None:
@@ -262,7 +273,7 @@ class SnakemakeRun:
 
     def _planned(self, job: Any) -> PlannedJob:
         """The plan's job of a job of Snakemake."""
-        return self.plan.of_rule(job.rule.name, job.wildcards_dict["job"])
+        return self.plan.of_rule(job.rule.name, job.wildcards_dict)
 
     def _lock_shared(self, needed: Sequence[PlannedJob]) -> None:
         """Lock what several suites share and this run makes: Snakemake deletes what it will make."""

@@ -51,6 +51,8 @@ from coevolve.pipeline.stages import (
     validate_tasks,
 )
 
+#: Of the models as they are, which all seeds share.
+UNTRAINED = Branch("base/untrained", 0, 0)
 Jobs = dict[AgentName, PlannedJob]
 
 
@@ -204,11 +206,11 @@ class Paper:
         base = cell.at(Branch("base", seed, 0))
         return self._in_cell(sft.STAGE, base, f"policy/{recipe.base}", inputs, agent=recipe.base)
 
-    def untrained(self, model: str, env: str, branch: str = "base/untrained") -> PlannedJob:
+    def untrained(self, model: str, env: str, branch: Branch = UNTRAINED) -> PlannedJob:
         """The policy before any training."""
         section = self.suite.models[model]
         inputs = untrained.inputs(section, self.fetched(model), self.data(env) if section.tiny else None)
-        return self._in_cell(untrained.STAGE, Cell(model, env, Branch.parse(branch)), "policy/target", inputs)
+        return self._in_cell(untrained.STAGE, Cell(model, env, branch), "policy/target", inputs)
 
     def fetched(self, model: str) -> PlannedJob | None:
         """The job that fetches or dequantises a model for all suites; None for a tiny model, a folder, an endpoint."""
@@ -224,11 +226,11 @@ class Paper:
         config = self.suite.models[model].pretrain
         if not config:
             return self.untrained(model, env)
-        before, after = (
-            f"{name}/seed{seed}" if config.per_seed else f"base/{name}" for name in ("untrained", "pretrained")
-        )
+        before, after = UNTRAINED, Branch("base/pretrained", 0, 0)
+        if config.per_seed:
+            before, after = Branch("untrained", seed, 0), Branch("pretrained", seed, 0)
         inputs = pretrain.inputs(self.data(env), self.untrained(model, env, before))
-        return self._in_cell(pretrain.STAGE, Cell(model, env, Branch.parse(after)), "policy/target", inputs)
+        return self._in_cell(pretrain.STAGE, Cell(model, env, after), "policy/target", inputs)
 
     def rollout(self, cell: Cell, agent: AgentName, policy: PlannedJob) -> PlannedJob:
         """An agent's exploration; in the first iteration the methods share that of the base policies.

@@ -106,15 +106,18 @@ class Plan(SuiteFiles):
                 problem = f"`{name}` are results of a suite; name their folder by --root"
                 raise UserError(f"stage `{job.stage.name}`: {problem}.")
 
-    def of_rule(self, stage: str, name: str) -> PlannedJob:
-        """The job of a stage by the name that Snakemake has for it: its key below its root."""
-        job = self.by_key(f"{MIRROR if STAGES[stage].shared else self.home}/{name}")
-        assert job is not None, name
+    def of_rule(self, stage: str, wildcards: Mapping[str, str]) -> PlannedJob:
+        """The job of a stage by the wildcard that Snakemake has for it, `job`; a product has none."""
+        if stage in self.products:
+            return self.products[stage]
+        job = self.by_key(f"{MIRROR if STAGES[stage].shared else self.home}/{wildcards['job']}")
+        assert job is not None, wildcards
         return job
 
     def log(self, job: PlannedJob) -> str:
         """The log file of a job."""
-        return f"{self.home}/logs/{job.stage.name}/{job.name}.log"
+        name = "" if job.stage.name in self.products else f"/{job.name}"
+        return f"{self.home}/logs/{job.stage.name}{name}.log"
 
     def leaves_provenance(self, path: str) -> bool:
         """Whether a job makes the file and leaves `provenance.json` beside it."""

@@ -78,7 +78,7 @@ def _checked(planned: JobFile, threads: int) -> tuple[Job, dict[str, Any]]:
         for path in paths:
             if not path.is_file():
                 raise UserError(f"{path}: input `{name}` does not exist; run the stage that makes it.")
-    _require_replaceable(planned, out)
+    require_replaceable(planned)
     if code_digest.code_digest(*planned.modules) != planned.code_digest and not planned.pinned:
         raise UserError(f"stage `{planned.stage}`: its code changed after the run was planned; {PLAN_ANEW}.")
     hashes = {str(path): files.sha256(path) for paths in inputs.values() for path in paths}
@@ -171,12 +171,13 @@ def _run(stage: Stage, job: Job, folder: Path) -> dict[str, Any]:
     return notes if isinstance(notes, dict) else notes.model_dump(mode="json")
 
 
-def _require_replaceable(planned: JobFile, out: Path) -> None:
+def require_replaceable(planned: JobFile) -> None:
     """Raise `UserError` unless `out` is new, empty or a result of this stage, which the job replaces as a whole.
 
     Snakemake deletes the `provenance.json` of a result before its job runs, but not the other files. So the job's own
     folder in the suite's results may lack it.
     """
+    out = Path(planned.out)
     if not out.name or out.name == "..":
         raise UserError(f"--out {out}: name a new folder for the results.")
     if out.is_symlink() or (out.exists() and not out.is_dir()):

@@ -21,7 +21,6 @@ from checkout import copy_of, decided, environment
 pytestmark = pytest.mark.dag
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake", "--profile", "smoke", "--config", "suite=nano"]
-REMOTE = "table1:job=paper/table1"
 EVIDENCE = [sys.executable, "-m", "coevolve", "export", "evidence", "--suite", "nano", "--out"]
 
 
@@ -223,7 +222,7 @@ def test_a_failed_job_is_a_sentence_and_its_log(finished):
     fix = r"delete \S+ and run the suite again; `coevolve status` prints the command\.$"
     problem = rf"records\.jsonl: the file was changed: .*; {fix}"
     assert re.search(problem, lines[first])
-    assert lines[first + 1] == "        log: results/nano/logs/figure3/paper/figure3.log"
+    assert lines[first + 1] == "        log: results/nano/logs/figure3.log"
     assert re.fullmatch(r"\d+ of \d+ jobs are done, 2 failed, 0 did not run\. Correct the cause, .*", lines[4])
     assert len(lines) == 7 and "Traceback" not in done.stderr
     exit_status, shown = status(finished)
@@ -307,11 +306,11 @@ def test_code_that_changes_while_the_suite_runs_makes_no_result(finished):
     for command in (
         [*SNAKEMAKE, "--", "table1"],
         # Slurm's executor starts a job so; it reads the Snakefile again, now with the edited code.
-        [*SNAKEMAKE, *shlex.split(f"--mode remote --force --target-jobs {REMOTE} --allowed-rules table1 --cores 1")],
+        [*SNAKEMAKE, *shlex.split("--mode remote --force --target-jobs table1: --allowed-rules table1 --cores 1")],
     ):
         done = snakemake(finished, command=command, COEVOLVE_PYTHON=str(switch))
         assert done.returncode != 0 and not list(table.glob("*"))
-        sentence = (finished / "results/nano/logs/table1/paper/table1.log").read_text()
+        sentence = (finished / "results/nano/logs/table1.log").read_text()
         assert sentence.startswith("coevolve: stage `table1`: its code changed after the run was planned; run the same")
     code.write_text(text)
     run(finished)
@@ -425,7 +424,7 @@ def running(repo: Path, stage: str) -> tuple[subprocess.Popen[bytes], psutil.Pro
     while scheduler.poll() is None:
         for process in watched.children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                _, *words = process.cmdline()
+                words = process.cmdline()[1:]
                 is_job = words[:3] == ["-m", "coevolve", "job"]
                 if is_job and json.loads((repo / words[3]).read_text())["stage"] == stage:
                     return scheduler, process
