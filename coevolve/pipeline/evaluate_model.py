@@ -14,7 +14,7 @@ from coevolve.pipeline import in_process
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.job_file import JobFile
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import Cell, files_of
+from coevolve.pipeline.planned import Subject, files_of
 from coevolve.pipeline.run_job import execute
 from coevolve.records.episodes import Task
 from coevolve.report import evaluation_result
@@ -63,7 +63,7 @@ def configured(options: argparse.Namespace) -> tuple[Suite, str]:
 
 def evaluate(plan: Plan, env: str, split: str | None, limit: int | None, threads: int) -> Path:
     """The folder of the evaluation's episodes and records: the first `limit` tasks of each split, or of one `split`."""
-    job = plan.paper.iteration(Cell("model", env, Branch(in_process.METHOD, plan.suite.seeds[0], 0))).evaluation
+    job = plan.paper.iteration(Subject("model", env, Branch(in_process.METHOD, plan.suite.seeds[0], 0))).evaluation
     inputs = job.inputs
     in_process.make(plan, files_of(inputs), threads)
     tasks = jsonl.read(Path(str(inputs["tasks"])), Task)

@@ -47,7 +47,7 @@ class JobFile(Record):
     schema_version: Literal[1] = SCHEMA_VERSION
     stage: str
     wildcards: dict[str, str]
-    branch: tuple[str, int, int] | None
+    branch_parts: tuple[str, int, int] | None
     result: str
     folder: str
     out: str
@@ -87,7 +87,7 @@ class JobFile(Record):
         return cls(
             stage=job.stage.name,
             wildcards=job.wildcards,
-            branch=branch and (branch.method, branch.seed, branch.iteration),
+            branch_parts=branch and (branch.method, branch.seed, branch.iteration),
             result=job.result,
             folder=job.folder,
             out=str(out or job.folder),
@@ -117,13 +117,13 @@ class JobFile(Record):
         }
 
     @property
-    def place(self) -> Branch:
+    def branch(self) -> Branch:
         """The job's method, seed and iteration."""
-        return Branch(*self.branch) if self.branch else NO_BRANCH
+        return Branch(*self.branch_parts) if self.branch_parts else NO_BRANCH
 
     def identity(self, hashes: Mapping[str, str]) -> dict[str, Any]:
         """The job's provenance as far as it is known before the job runs, with the sha256 of each input."""
-        seed = seed_of(self.stage, self.place, self.wildcards)
+        seed = seed_of(self.stage, self.branch, self.wildcards)
         return {
             "stage": self.stage,
             "wildcards": self.wildcards,
@@ -132,7 +132,7 @@ class JobFile(Record):
             "config_digest": self.config_digest,
             "code_digest": self.code_digest,
             "protocol": self.protocol,
-            "seeds": {"suite": self.place.seed, "job": seed} if self.branch else {},
+            "seeds": {"suite": self.branch.seed, "job": seed} if self.branch_parts else {},
             "inputs": dict(hashes),
             "workload": self.workload,
         }

@@ -20,7 +20,7 @@ from coevolve.config.machine import Shards
 from coevolve.config.suite import Suite
 from coevolve.pipeline import work
 from coevolve.pipeline.branch import AgentName, Branch
-from coevolve.pipeline.planned import MIRROR, Cell, Inputs, PlannedJob
+from coevolve.pipeline.planned import MIRROR, Inputs, PlannedJob, Subject
 from coevolve.pipeline.stage import Stage
 from coevolve.pipeline.stages import (
     convert,
@@ -86,7 +86,7 @@ class Paper:
         #: The jobs made so far by key, and by the files that they make.
         self.jobs: dict[str, PlannedJob] = {}
         self.makers: dict[str, PlannedJob] = {}
-        self._iterations: dict[Cell, Iteration] = {}
+        self._iterations: dict[Subject, Iteration] = {}
         for name, source in suite.sources.items():
             self.add(download.STAGE, name, {}, {"source": name, "file": source.file}, names=(source.file,))
         for model in suite.models:
@@ -101,25 +101,27 @@ class Paper:
         for method in methods:
             for model, env, seed in product(models_of(self.suite, method), self.suite.envs, self.suite.seeds):
                 for number in range(iterations_of(self.suite, env, method) + 1):
-                    self.iteration(Cell(model, env, Branch(method, seed, number)))
+                    self.iteration(Subject(model, env, Branch(method, seed, number)))
 
-    def iteration(self, cell: Cell) -> Iteration:
+    def iteration(self, subject: Subject) -> Iteration:
         """An iteration of a method for one seed; it is made once."""
-        if cell not in self._iterations:
-            self._iterations[cell] = self._made_by(cell)
-        return self._iterations[cell]
+        if subject not in self._iterations:
+            self._iterations[subject] = self._made_by(subject)
+        return self._iterations[subject]
 
-    def _made_by(self, cell: Cell) -> Iteration:
+    def _made_by(self, subject: Subject) -> Iteration:
         """Iteration 0, another method's iteration, or what an own one adds to the iteration before."""
-        recipe, branch, owner = self.suite.recipes[cell.branch.method], cell.branch, self.owner(cell.branch)
-        shared = self.iteration(cell.at(owner)) if owner != branch else None
+        recipe, branch, owner = self.suite.recipes[subject.branch.method], subject.branch, self.owner(subject.branch)
+        shared = self.iteration(subject.at(owner)) if owner != branch else None
         if not branch.iteration:
-            policies = {agent: self.start(cell, agent) for agent in recipe.agents}
-            return Iteration(branch, policies, shared.evaluation if shared else self.evaluate(cell, policies["target"]))
-        before = self.iteration(cell.at(branch.previous))
-        made = shared or self.iterate(cell, before)
-        trained = {agent: job for agent, job in made.trainings.items() if self.trains(cell, agent)}
-        at_its_end = work.trained_agents(self.suite, cell.env, branch)
+            policies = {agent: self.start(subject, agent) for agent in recipe.agents}
+            return Iteration(
+                branch, policies, shared.evaluation if shared else self.evaluate(subject, policies["target"])
+            )
+        before = self.iteration(subject.at(branch.previous))
+        made = shared or self.iterate(subject, before)
+        trained = {agent: job for agent, job in made.trainings.items() if self.trains(subject, agent)}
+        at_its_end = work.trained_agents(self.suite, subject.env, branch)
         needed = {agent: job for agent, job in trained.items() if agent in at_its_end}
         return replace(made, policies=before.policies | trained, trainings=needed)
 
@@ -129,88 +131,92 @@ class Paper:
         shares = recipe.shares_first is None or branch.iteration <= recipe.shares_first
         return replace(branch, method=recipe.shares) if recipe.shares and shares else branch
 
-    def iterate(self, cell: Cell, before: Iteration) -> Iteration:
+    def iterate(self, subject: Subject, before: Iteration) -> Iteration:
         """One iteration: the agents explore, learn from what they did, and the target is evaluated."""
-        recipe, branch = self.suite.recipes[cell.branch.method], cell.branch
-        pool = self.task_pool(cell) if has_pool(recipe) else None
+        recipe, branch = self.suite.recipes[subject.branch.method], subject.branch
+        pool = self.task_pool(subject) if has_pool(recipe) else None
         explorers = [agent for agent, each in recipe.agents.items() if each.explores]
-        rollouts = {agent: self.rollout(cell, agent, before.policies[agent]) for agent in explorers}
+        rollouts = {agent: self.rollout(subject, agent, before.policies[agent]) for agent in explorers}
         paired, trained, measured = Jobs(), Jobs(), Jobs()
         if not learns_from_pairs(recipe):
-            trained["target"] = self.train_without_pairs(cell, before, rollouts, pool)
+            trained["target"] = self.train_without_pairs(subject, before, rollouts, pool)
         # With `failure_agent_first` the target's pairs have failures of the failure agent after its training.
         for agent in sorted(recipe.agents) if recipe.failure_agent_first else recipe.agents:
             if not recipe.agents[agent].trains_on:
                 continue
             read = dict(rollouts)
             if recipe.failure_agent_first and agent == "target":
-                read["failure"] = self.rollout(cell.at(branch.at(branch.iteration + 1)), "failure", trained["failure"])
-            paired[agent] = self.pair(cell, agent, before, read)
+                read["failure"] = self.rollout(
+                    subject.at(branch.at(branch.iteration + 1)), "failure", trained["failure"]
+                )
+            paired[agent] = self.pair(subject, agent, before, read)
             inputs = train.inputs(
                 paired[agent],
                 before.policies[agent],
-                self._reference(cell, agent, paired[agent], read, before),
-                self._steps_like(cell, agent),
+                self._reference(subject, agent, paired[agent], read, before),
+                self._steps_like(subject, agent),
             )
-            trained[agent] = self._in_cell(train.STAGE, cell, f"policy/{agent}", inputs, agent=agent)
+            trained[agent] = self._about(train.STAGE, subject, f"policy/{agent}", inputs, agent=agent)
             inputs = gradients.inputs(inputs, trained[agent])
-            measured[agent] = self._in_cell(gradients.STAGE, cell, f"gradients/{agent}", inputs, agent=agent)
+            measured[agent] = self._about(gradients.STAGE, subject, f"gradients/{agent}", inputs, agent=agent)
         paired = {agent: paired[agent] for agent in recipe.agents if agent in paired}
-        evaluation = self.evaluate(cell, trained.get("target", before.policies["target"]))
+        evaluation = self.evaluate(subject, trained.get("target", before.policies["target"]))
         return Iteration(branch, before.policies | trained, evaluation, rollouts, paired, trained, measured, pool)
 
-    def pair(self, cell: Cell, agent: AgentName, before: Iteration, read: Jobs) -> PlannedJob:
+    def pair(self, subject: Subject, agent: AgentName, before: Iteration, read: Jobs) -> PlannedJob:
         """An agent's pairs: of trajectories, of failures and experts (eq. 6 and 8), or of steps."""
-        folder, excluded = f"pairs/{agent}", self.excluded_example(cell)
-        if self.suite.recipes[cell.branch.method].learns != "steps":
-            inputs = pairs.inputs(self.explored(cell), read, excluded)
-            return self._in_cell(pairs.STAGE, cell, folder, inputs, agent=agent)
-        scorer = self.iteration(cell.at(cell.branch.at(0))).policies[agent]
-        inputs = self.episodes(cell, before.policies[agent], self.explored(cell))
-        inputs = steps.inputs(inputs, self.data(cell.env), agent, read[agent], scorer, excluded)
-        return self._in_cell(steps.STAGE, cell, folder, inputs, agent=agent)
+        folder, excluded = f"pairs/{agent}", self.excluded_example(subject)
+        if self.suite.recipes[subject.branch.method].learns != "steps":
+            inputs = pairs.inputs(self.explored(subject), read, excluded)
+            return self._about(pairs.STAGE, subject, folder, inputs, agent=agent)
+        scorer = self.iteration(subject.at(subject.branch.at(0))).policies[agent]
+        inputs = self.episodes(subject, before.policies[agent], self.explored(subject))
+        inputs = steps.inputs(inputs, self.data(subject.env), agent, read[agent], scorer, excluded)
+        return self._about(steps.STAGE, subject, folder, inputs, agent=agent)
 
-    def train_without_pairs(self, cell: Cell, before: Iteration, rollouts: Jobs, pool: PlannedJob | None) -> PlannedJob:
+    def train_without_pairs(
+        self, subject: Subject, before: Iteration, rollouts: Jobs, pool: PlannedJob | None
+    ) -> PlannedJob:
         """The target's training on selected successes (RFT), or on episodes that it samples while it is trained."""
-        recipe, start = self.suite.recipes[cell.branch.method], before.policies["target"]
+        recipe, start = self.suite.recipes[subject.branch.method], before.policies["target"]
         folder = "policy/target"
         if recipe.learns == "selected":
-            all_experts = for_method(self.suite, cell.branch.method).selection.experts == "all"
-            inputs = select.inputs(self.data(cell.env), rollouts, self.excluded_example(cell), all_experts)
-            selected = self._in_cell(select.STAGE, cell, "selected/target", inputs, agent="target")
-            inputs = rft_train.inputs(selected, self.pretrained(cell.model, cell.env, cell.branch.seed))
-            return self._in_cell(rft_train.STAGE, cell, folder, inputs, agent="target")
-        inputs = self.episodes(cell, start, self.explored(cell))
+            all_experts = for_method(self.suite, subject.branch.method).selection.experts == "all"
+            inputs = select.inputs(self.data(subject.env), rollouts, self.excluded_example(subject), all_experts)
+            selected = self._about(select.STAGE, subject, "selected/target", inputs, agent="target")
+            inputs = rft_train.inputs(selected, self.pretrained(subject.model, subject.env, subject.branch.seed))
+            return self._about(rft_train.STAGE, subject, folder, inputs, agent="target")
+        inputs = self.episodes(subject, start, self.explored(subject))
         if recipe.learns == "task_pool":
             assert pool is not None
             has_reference = (
-                for_method(self.suite, cell.branch.method).grpo.beta and not self.suite.models[cell.model].lora
+                for_method(self.suite, subject.branch.method).grpo.beta and not self.suite.models[subject.model].lora
             )
-            fixed = self.iteration(cell.at(cell.branch.at(0))).policies["target"] if has_reference else None
+            fixed = self.iteration(subject.at(subject.branch.at(0))).policies["target"] if has_reference else None
             inputs = grpo_round.inputs(inputs, pool, fixed)
-            return self._in_cell(grpo_round.STAGE, cell, folder, inputs, agent="target")
+            return self._about(grpo_round.STAGE, subject, folder, inputs, agent="target")
         stage = {"ppo": ppo.STAGE, "grpo": grpo.STAGE}[recipe.learns]
-        return self._in_cell(stage, cell, folder, inputs, agent="target")
+        return self._about(stage, subject, folder, inputs, agent="target")
 
     # What a method starts from, and what its agents play.
 
-    def start(self, cell: Cell, agent: AgentName) -> PlannedJob:
+    def start(self, subject: Subject, agent: AgentName) -> PlannedJob:
         """The policy of an agent before the first iteration."""
-        recipe, seed = self.suite.recipes[cell.branch.method].agents[agent], cell.branch.seed
-        if other := recipe.foreign.get(cell.env):
+        recipe, seed = self.suite.recipes[subject.branch.method].agents[agent], subject.branch.seed
+        if other := recipe.foreign.get(subject.env):
             last_trained = Branch("coevolve", seed, iterations_of(self.suite, other, "coevolve") - 1)
-            return self.iteration(Cell(cell.model, other, last_trained)).policies["failure"]
+            return self.iteration(Subject(subject.model, other, last_trained)).policies["failure"]
         if recipe.base == "untrained":
-            return self.untrained(cell.model, cell.env)
-        inputs = sft.inputs(self.data(cell.env), self.pretrained(cell.model, cell.env, seed))
-        base = cell.at(Branch("base", seed, 0))
-        return self._in_cell(sft.STAGE, base, f"policy/{recipe.base}", inputs, agent=recipe.base)
+            return self.untrained(subject.model, subject.env)
+        inputs = sft.inputs(self.data(subject.env), self.pretrained(subject.model, subject.env, seed))
+        base = subject.at(Branch("base", seed, 0))
+        return self._about(sft.STAGE, base, f"policy/{recipe.base}", inputs, agent=recipe.base)
 
     def untrained(self, model: str, env: str, branch: Branch = UNTRAINED) -> PlannedJob:
         """The policy before any training."""
         section = self.suite.models[model]
         inputs = untrained.inputs(section, self.fetched(model), self.data(env) if section.tiny else None)
-        return self._in_cell(untrained.STAGE, Cell(model, env, branch), "policy/target", inputs)
+        return self._about(untrained.STAGE, Subject(model, env, branch), "policy/target", inputs)
 
     def fetched(self, model: str) -> PlannedJob | None:
         """The job that fetches or dequantises a model for all suites; None for a tiny model, a folder, an endpoint."""
@@ -230,50 +236,50 @@ class Paper:
         if config.per_seed:
             before, after = Branch("untrained", seed, 0), Branch("pretrained", seed, 0)
         inputs = pretrain.inputs(self.data(env), self.untrained(model, env, before))
-        return self._in_cell(pretrain.STAGE, Cell(model, env, after), "policy/target", inputs)
+        return self._about(pretrain.STAGE, Subject(model, env, after), "policy/target", inputs)
 
-    def rollout(self, cell: Cell, agent: AgentName, policy: PlannedJob) -> PlannedJob:
+    def rollout(self, subject: Subject, agent: AgentName, policy: PlannedJob) -> PlannedJob:
         """An agent's exploration; in the first iteration the methods share that of the base policies.
 
         An agent that explores otherwise, or starts as another's base, shares none.
         """
-        recipe = self.suite.recipes[cell.branch.method]
+        recipe = self.suite.recipes[subject.branch.method]
         once = recipe.agents[agent].explores
-        if isinstance(once, str) and (first := cell.at(Branch(once, cell.branch.seed, 1))) != cell:
+        if isinstance(once, str) and (first := subject.at(Branch(once, subject.branch.seed, 1))) != subject:
             return self.rollout(first, agent, self.iteration(first.at(first.branch.previous)).policies[agent])
         its = recipe.agents[agent]
         differs = {"rollout", "prompt"} & {*recipe.settings, *its.settings} or has_pool(recipe)
-        if cell.branch.iteration == 1 and its.base == agent and cell.env not in its.foreign and not differs:
-            cell = cell.at(Branch("base", cell.branch.seed, 0))
-        tasks = self.explored(cell)["explore.jsonl"]
-        return self._play(rollout.STAGE, cell, f"rollout/{agent}", policy, tasks, agent=agent)
+        if subject.branch.iteration == 1 and its.base == agent and subject.env not in its.foreign and not differs:
+            subject = subject.at(Branch("base", subject.branch.seed, 0))
+        tasks = self.explored(subject)["explore.jsonl"]
+        return self._play(rollout.STAGE, subject, f"rollout/{agent}", policy, tasks, agent=agent)
 
-    def evaluate(self, cell: Cell, policy: PlannedJob) -> PlannedJob:
+    def evaluate(self, subject: Subject, policy: PlannedJob) -> PlannedJob:
         """The evaluation of a target's policy; it lies beside the policy unless the method has settings for it."""
-        alone = {"evaluation", "prompt"} & self.suite.recipes[cell.branch.method].settings.keys()
-        tasks = self.data(cell.env)["evaluate.jsonl"]
-        return self._play(evaluate.STAGE, cell if alone else policy.cell, "eval", policy, tasks)
+        alone = {"evaluation", "prompt"} & self.suite.recipes[subject.branch.method].settings.keys()
+        tasks = self.data(subject.env)["evaluate.jsonl"]
+        return self._play(evaluate.STAGE, subject if alone else policy.subject, "eval", policy, tasks)
 
     def _play(
-        self, stage: Stage, cell: Cell, name: str, policy: PlannedJob, tasks: str, **wildcards: str
+        self, stage: Stage, subject: Subject, name: str, policy: PlannedJob, tasks: str, **wildcards: str
     ) -> PlannedJob:
         """A job that plays tasks, or joins the parts that other jobs play."""
-        inputs = {**self.prompts(cell), "tasks": tasks, "policy": policy["policy.json"]}
-        if number := parts(self.shards, stage.name, cell.env):
+        inputs = {**self.prompts(subject), "tasks": tasks, "policy": policy["policy.json"]}
+        if number := parts(self.shards, stage.name, subject.env):
             of = [f"{part}of{number}" for part in range(1, number + 1)]
-            played = [self._in_cell(shard.STAGE, cell, f"parts/{name}/{n}", inputs, whole=name, part=n) for n in of]
+            played = [self._about(shard.STAGE, subject, f"parts/{name}/{n}", inputs, whole=name, part=n) for n in of]
             inputs = {"tasks": tasks, "parts": [part["episodes.jsonl"] for part in played]}
-        return self._in_cell(stage, cell, name, inputs, **wildcards)
+        return self._about(stage, subject, name, inputs, **wildcards)
 
-    def prompts(self, cell: Cell) -> Inputs:
+    def prompts(self, subject: Subject) -> Inputs:
         """The files that prompts and environments are made of."""
-        example = {"example": self.data(cell.env)["example.json"]} if self.examples(cell.branch) else {}
-        files = {**self.suite.envs[cell.env].play_files, **self.prepared(cell.env), **example}
-        return {"instruction": self.data(cell.env)["instruction.txt"], **files}
+        example = {"example": self.data(subject.env)["example.json"]} if self.examples(subject.branch) else {}
+        files = {**self.suite.envs[subject.env].play_files, **self.prepared(subject.env), **example}
+        return {"instruction": self.data(subject.env)["instruction.txt"], **files}
 
-    def episodes(self, cell: Cell, policy: PlannedJob, tasks: PlannedJob) -> Inputs:
+    def episodes(self, subject: Subject, policy: PlannedJob, tasks: PlannedJob) -> Inputs:
         """The inputs of a job in which a policy plays the tasks that agents explore."""
-        return {**self.prompts(cell), "tasks": tasks["explore.jsonl"], "policy": policy["policy.json"]}
+        return {**self.prompts(subject), "tasks": tasks["explore.jsonl"], "policy": policy["policy.json"]}
 
     # The environment's files and tasks.
 
@@ -296,60 +302,62 @@ class Paper:
         suite = for_method(self.suite, branch.method) if branch.method in self.suite.recipes else self.suite
         return suite.prompt.examples
 
-    def excluded_example(self, cell: Cell) -> Inputs:
+    def excluded_example(self, subject: Subject) -> Inputs:
         """The few-shot example that pairs leave out: episodes begin with it and experts do not."""
         trained = self.suite.prompt.examples and self.suite.prompt.trained
-        left_out = self.examples(cell.branch) and not trained
-        return {"excluded_example": self.data(cell.env)["example.json"]} if left_out else {}
+        left_out = self.examples(subject.branch) and not trained
+        return {"excluded_example": self.data(subject.env)["example.json"]} if left_out else {}
 
-    def explored(self, cell: Cell) -> PlannedJob:
+    def explored(self, subject: Subject) -> PlannedJob:
         """The job with the tasks that agents explore, and their experts: the environment's, or those of a pool."""
-        recipe = self.suite.recipes.get(cell.branch.method)
+        recipe = self.suite.recipes.get(subject.branch.method)
         if recipe is None or recipe.learns != "pool_preference":
-            return self.data(cell.env)
-        inputs = pool_experts.inputs(self.task_pool(cell), self.prompts(cell), trained=self.suite.prompt.trained)
-        return self._in_cell(pool_experts.STAGE, cell, "pool", inputs)
+            return self.data(subject.env)
+        inputs = pool_experts.inputs(self.task_pool(subject), self.prompts(subject), trained=self.suite.prompt.trained)
+        return self._about(pool_experts.STAGE, subject, "pool", inputs)
 
     # The second paper's pool of tasks (arXiv 2604.15840).
 
-    def task_pool(self, cell: Cell) -> PlannedJob:
+    def task_pool(self, subject: Subject) -> PlannedJob:
         """The tasks that an iteration trains on; without exploration those of the first iteration."""
-        config, branch = for_method(self.suite, cell.branch.method).task_evolution, cell.branch
+        config, branch = for_method(self.suite, subject.branch.method).task_evolution, subject.branch
         branch = branch if config.exploration != "none" else branch.at(1)
         if branch.iteration == 1:
             branch = replace(branch, method=self.suite.recipes[branch.method].first_pool or branch.method)
-        return self._pool_of(cell.at(self.owner(branch)))
+        return self._pool_of(subject.at(self.owner(branch)))
 
-    def _pool_of(self, cell: Cell) -> PlannedJob:
+    def _pool_of(self, subject: Subject) -> PlannedJob:
         """The pool of a round: tasks that the round's exploration leads to, added to the round's before."""
-        branch, policies = cell.branch, self.iteration(cell.at(cell.branch.previous)).policies
+        branch, policies = subject.branch, self.iteration(subject.at(subject.branch.previous)).policies
         config = for_method(self.suite, branch.method).task_evolution
-        before = self.task_pool(cell.at(branch.previous)) if branch.iteration > 1 else None
-        found = None
+        before = self.task_pool(subject.at(branch.previous)) if branch.iteration > 1 else None
+        guiding = None
         if before and config.exploration == "signals":
-            rounds = {number: self.iteration(cell.at(branch.at(number))) for number in range(1, branch.iteration)}
+            rounds = {number: self.iteration(subject.at(branch.at(number))) for number in range(1, branch.iteration)}
             inputs = signals.inputs(before, {number: each.episodes for number, each in rounds.items()})
-            found = self._in_cell(signals.STAGE, cell, "signals", inputs | self.prepared(cell.env))
-        inputs = self.episodes(cell, policies["target"], self.data(cell.env))
-        inputs = explore_tasks.inputs(inputs, found, explores=config.explorer == "policy")
-        explored = self._in_cell(explore_tasks.STAGE, cell, "explored", inputs)
-        inputs = {**self.suite.envs[cell.env].play_files, **self.prepared(cell.env)}
-        inputs = validate_tasks.inputs(explored, self.data(cell.env), before, inputs)
-        return self._in_cell(validate_tasks.STAGE, cell, "tasks", inputs)
+            guiding = self._about(signals.STAGE, subject, "signals", inputs | self.prepared(subject.env))
+        inputs = self.episodes(subject, policies["target"], self.data(subject.env))
+        inputs = explore_tasks.inputs(inputs, guiding, explores=config.explorer == "policy")
+        explored = self._about(explore_tasks.STAGE, subject, "explored", inputs)
+        inputs = {**self.suite.envs[subject.env].play_files, **self.prepared(subject.env)}
+        inputs = validate_tasks.inputs(explored, self.data(subject.env), before, inputs)
+        return self._about(validate_tasks.STAGE, subject, "tasks", inputs)
 
     # How a preference training is anchored.
 
-    def trains(self, cell: Cell, agent: AgentName) -> bool:
+    def trains(self, subject: Subject, agent: AgentName) -> bool:
         """Whether a method trains an agent; methods that learn without pairs train the target only."""
-        recipe = self.suite.recipes[cell.branch.method]
+        recipe = self.suite.recipes[subject.branch.method]
         return bool(recipe.agents[agent].trains_on) if learns_from_pairs(recipe) else agent == "target"
 
-    def _reference(self, cell: Cell, agent: AgentName, paired: PlannedJob, read: Jobs, before: Iteration) -> Inputs:
+    def _reference(
+        self, subject: Subject, agent: AgentName, paired: PlannedJob, read: Jobs, before: Iteration
+    ) -> Inputs:
         """The reference policy of a training, or its log-probs; nothing for an objective without one."""
-        branch, config = cell.branch, for_method(self.suite, cell.branch.method, agent)
+        branch, config = subject.branch, for_method(self.suite, subject.branch.method, agent)
         if is_reference_free(config.dpo.objective):
             return {}
-        start = self.iteration(cell.at(branch.at(0))) if config.dpo.reference == "base" else before
+        start = self.iteration(subject.at(branch.at(0))) if config.dpo.reference == "base" else before
         policy = start.policies[agent]
         if not config.dpo.precompute_reference:
             return {"reference": policy["policy.json"]}
@@ -358,30 +366,30 @@ class Paper:
             # pairs from the middle of a trajectory on, or of few of the trajectories
             of, inputs = "pairs", Inputs(policy=policy["policy.json"], pairs=paired["pairs.jsonl"])
         else:
-            experts, excluded = self.explored(cell), self.excluded_example(cell)
+            experts, excluded = self.explored(subject), self.excluded_example(subject)
             of, inputs = reference.inputs(recipe.agents[agent].trains_on, policy, experts, read)
-            base = cell.at(Branch("base", branch.seed, 0))
+            base = subject.at(Branch("base", branch.seed, 0))
             used = [policy, *(job for name, job in read.items() if name in inputs)]
-            is_of_base = experts is self.data(cell.env) and excluded == self.excluded_example(base)
+            is_of_base = experts is self.data(subject.env) and excluded == self.excluded_example(base)
             is_of_base &= policy.agent == agent and {*of.split("_")} <= inputs.keys()
             if is_of_base and all(job.branch == base.branch for job in used):
-                cell = base  # what all methods can share lies with the base policies
+                subject = base  # what all methods can share lies with the base policies
             inputs |= excluded
         folder = f"reference/{agent}/{of}"
         return {
-            "scores": self._in_cell(reference.STAGE, cell, folder, inputs, agent=agent, of=of)["scores.safetensors"]
+            "scores": self._about(reference.STAGE, subject, folder, inputs, agent=agent, of=of)["scores.safetensors"]
         }
 
-    def _steps_like(self, cell: Cell, agent: AgentName) -> list[str]:
+    def _steps_like(self, subject: Subject, agent: AgentName) -> list[str]:
         """The pairs of both agents of the method whose number of gradient steps a target is given."""
-        other = self.suite.recipes[cell.branch.method].steps_like
+        other = self.suite.recipes[subject.branch.method].steps_like
         if other is None or agent == "failure":
             return []
-        matched = self.iteration(cell.at(replace(cell.branch, method=other)))
+        matched = self.iteration(subject.at(replace(subject.branch, method=other)))
         return [matched.pairs[name]["pairs.jsonl"] for name in matched.trainings]
 
-    def _in_cell(self, stage: Stage, cell: Cell, name: str, inputs: Inputs, **wildcards: str) -> PlannedJob:
-        return self.add(stage, f"{cell.folder}/{name}", inputs, cell.wildcards | wildcards, cell.branch)
+    def _about(self, stage: Stage, subject: Subject, name: str, inputs: Inputs, **wildcards: str) -> PlannedJob:
+        return self.add(stage, f"{subject.folder}/{name}", inputs, subject.wildcards | wildcards, subject.branch)
 
     def add(
         self,

@@ -44,16 +44,16 @@ def work_folder(result: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Subject:
     """What jobs of an iteration are about: a model, an environment, and a branch (method, seed and iteration)."""
 
     model: str
     env: str
     branch: Branch
 
-    def at(self, branch: Branch) -> Cell:
+    def at(self, branch: Branch) -> Subject:
         """The cell of another branch."""
-        return Cell(self.model, self.env, branch)
+        return Subject(self.model, self.env, branch)
 
     @property
     def folder(self) -> str:
@@ -123,7 +123,7 @@ class PlannedJob:
         return "failure" if "failure" in agents else "target"
 
     @property
-    def cell(self) -> Cell:
+    def subject(self) -> Subject:
         """The model, environment and branch that it is about."""
         assert self.branch is not None
-        return Cell(self.wildcards["model"], self.wildcards["env"], self.branch)
+        return Subject(self.wildcards["model"], self.wildcards["env"], self.branch)

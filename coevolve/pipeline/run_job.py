@@ -95,7 +95,7 @@ def _checked(planned: JobFile, threads: int) -> tuple[Job, dict[str, Any]]:
         threads=threads,
         results=planned.keyed_files(),
         devices=planned.vllm,
-        branch=planned.place,
+        branch=planned.branch,
     )
     return job, planned.identity(hashes)
 
@@ -185,8 +185,8 @@ def require_replaceable(planned: JobFile) -> None:
     if not out.is_dir() or not any(out.iterdir()):
         return
     made = provenance.if_valid(out / provenance.NAME)
-    in_place = out.resolve() == Path(planned.folder).resolve()
-    if (made is None and not in_place) or (made is not None and made.stage != planned.stage):
+    is_own = out.resolve() == Path(planned.folder).resolve()
+    if (made is None and not is_own) or (made is not None and made.stage != planned.stage):
         raise UserError(
             f"--out {out}: stage `{planned.stage}` did not write these files; name another folder or empty it."
         )

@@ -15,7 +15,7 @@ from coevolve.config.suite import Suite
 from coevolve.config.yaml_files import extended_files
 from coevolve.pipeline.branch import AgentName, Branch
 from coevolve.pipeline.paper import Iteration, Paper
-from coevolve.pipeline.planned import Cell, Inputs
+from coevolve.pipeline.planned import Inputs, Subject
 from coevolve.records.evaluation import EvaluationKey, ExplorationKey, SummaryKey
 
 UNDIVIDED = Shards(rollout=1, evaluate=1)
@@ -52,7 +52,10 @@ class SuiteFiles:
         models = models if every_model or self.suite.recipes[method].model else models[:1]
         for model, env, seed in product(models, self.suite.envs, self.suite.seeds):
             for number in range(iterations_of(self.suite, env, method) + 1):
-                yield (model, env, seed, number), self.paper.iteration(Cell(model, env, Branch(method, seed, number)))
+                yield (
+                    (model, env, seed, number),
+                    self.paper.iteration(Subject(model, env, Branch(method, seed, number))),
+                )
 
     def records(self, methods: Sequence[str], every_model: bool = False) -> dict[tuple[str, *EvaluationKey], str]:
         """Evaluation records by (method, model, env, seed, iteration)."""

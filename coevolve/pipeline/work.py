@@ -21,12 +21,12 @@ TRAINED, FORWARD = 6.0, 2.0
 
 def setting(suite: Suite, job: PlannedJob) -> tuple[Suite, Expected]:
     """The suite with the settings of the job's method and agent, and `expected` of its environment."""
-    cell = job.cell
-    if cell.branch.method in suite.recipes:
-        suite = for_method(suite, cell.branch.method, job.agent)
-    expected = suite.envs[cell.env].expected
+    subject = job.subject
+    if subject.branch.method in suite.recipes:
+        suite = for_method(suite, subject.branch.method, job.agent)
+    expected = suite.envs[subject.env].expected
     if expected is None:
-        raise UserError(f"envs.{cell.env}: `expected` is missing; add the numbers that costs are estimated with.")
+        raise UserError(f"envs.{subject.env}: `expected` is missing; add the numbers that costs are estimated with.")
     return suite, expected
 
 
@@ -65,13 +65,13 @@ def playing_work(
 def explored_work(suite: Suite, job: PlannedJob, of: int = 1) -> Workload:
     """The episodes of an exploration, divided into equal parts."""
     suite, expected = setting(suite, job)
-    return playing_work(expected, explored_tasks(suite, job.cell.branch, expected) * suite.rollout.k / of)
+    return playing_work(expected, explored_tasks(suite, job.subject.branch, expected) * suite.rollout.k / of)
 
 
 def evaluated_work(suite: Suite, job: PlannedJob, of: int = 1) -> Workload:
     """The episodes of an evaluation, divided into equal parts."""
     suite, expected = setting(suite, job)
-    recipe = suite.recipes.get(job.cell.branch.method.removeprefix("base/"))
+    recipe = suite.recipes.get(job.subject.branch.method.removeprefix("base/"))
     means = expected.untrained if recipe and prompting_only(recipe) else None
     return playing_work(expected, expected.evaluate * suite.evaluation.samples / of, means=means)
 

@@ -42,7 +42,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
         texts.append(f"Model: {suite.models[name].label}.\n\n{section}\n{text}")
     table.write(tables, out, "table")
     files.write_bytes(out / "summary.md", "\n".join(texts).encode())
-    return {"cells": sum(cell.estimate is not None for each in tables for cell in each.cells)}
+    return {"cells": sum(subject.estimate is not None for each in tables for subject in each.cells)}
 
 
 def inputs(plan: SuiteFiles, ablation: str) -> Inputs:

@@ -126,7 +126,7 @@ def cost(suite: Suite, job: PlannedJob) -> Workload:
     """The fragments of a round, which are shorter than episodes; a scripted explorer loads no model."""
     configured, expected = work.setting(suite, job)
     config = configured.task_evolution
-    fragments = config.initial_fragments if job.cell.branch.iteration == 1 else config.fragments
+    fragments = config.initial_fragments if job.subject.branch.iteration == 1 else config.fragments
     played = work.playing_work(expected, fragments * min(1.0, config.turns / expected.turns))
     return played if config.explorer == "policy" else Workload(turn_seconds=played.turn_seconds)
 

@@ -63,7 +63,7 @@ def cost(suite: Suite, job: PlannedJob) -> Workload:
     forward, backward = 1 + (work.reference_passes(configured.dpo) > 0), 2
     passes = (forward * work.FORWARD + backward * (work.TRAINED - work.FORWARD)) / work.TRAINED
     limit = configured.gradients.pairs or 0
-    of_kinds = work.expected_pairs(configured, job.cell.branch, job.agent, expected)
+    of_kinds = work.expected_pairs(configured, job.subject.branch, job.agent, expected)
     tokens = sum(min(limit, pairs) for pairs in of_kinds.values()) * 2 * expected.tokens
     return Workload(train=2 * passes * tokens, starts=tokens > 0)
 

@@ -68,7 +68,7 @@ def inputs(explored: PlannedJob, rollouts: Mapping[AgentName, PlannedJob], exclu
 def cost(suite: Suite, job: PlannedJob) -> Workload:
     """Pairs on disk."""
     configured, expected = work.setting(suite, job)
-    return Workload(kept=work.pair_tokens(configured, job.cell.branch, job.agent, expected))
+    return Workload(kept=work.pair_tokens(configured, job.subject.branch, job.agent, expected))
 
 
 STAGE = Stage(

@@ -38,7 +38,7 @@ def inputs(corpus: PlannedJob, start: PlannedJob) -> Inputs:
 def cost(suite: Suite, job: PlannedJob) -> Workload:
     """All epochs over the experts and the sequences that repeat themselves."""
     _, expected = work.setting(suite, job)
-    config = suite.models[job.cell.model].pretrain
+    config = suite.models[job.subject.model].pretrain
     return work.training_work(expected.experts * expected.tokens * config.epochs if config else 0)
 
 

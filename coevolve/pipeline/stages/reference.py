@@ -107,13 +107,13 @@ def cost(suite: Suite, job: PlannedJob) -> Workload:
     """One forward pass over what is scored: both sides of pairs, or all trajectories of a task with a failure."""
     configured, expected = work.setting(suite, job)
     if job.wildcards["of"] == "pairs":
-        tokens = work.pair_tokens(configured, job.cell.branch, job.agent, expected)
+        tokens = work.pair_tokens(configured, job.subject.branch, job.agent, expected)
     else:
         sources = job.wildcards["of"].split("_")
         experts = sources.count("experts")
         rollouts = (len(sources) - experts) * configured.rollout.k
         failed = 1 - (1 - expected.failures) ** rollouts
-        explored = work.explored_tasks(configured, job.cell.branch, expected)
+        explored = work.explored_tasks(configured, job.subject.branch, expected)
         tokens = explored * failed * (experts + rollouts) * expected.tokens
     return Workload(train=tokens * work.FORWARD / work.TRAINED, kept=tokens, starts=tokens > 0)
 

@@ -31,7 +31,7 @@ def inputs(selected: PlannedJob, start: PlannedJob) -> Inputs:
 def cost(suite: Suite, job: PlannedJob) -> Workload:
     """All epochs over the experts and the expected successes, as far as the method selects them."""
     configured, expected = work.setting(suite, job)
-    explores = suite.recipes[job.cell.branch.method].agents["target"].explores
+    explores = suite.recipes[job.subject.branch.method].agents["target"].explores
     successes = expected.explore * configured.rollout.k * (1 - expected.failures) if explores else 0.0
     experts = expected.experts + (expected.explore if configured.selection.experts == "all" else 0)
     experts *= configured.selection.with_experts

@@ -110,7 +110,7 @@ def inputs(
 def cost(suite: Suite, job: PlannedJob) -> Workload:
     """Continuations from steps of the experts' trajectories; on average half a trajectory is left."""
     configured, expected = work.setting(suite, job)
-    kinds, config = suite.recipes[job.cell.branch.method].agents["target"].trains_on, configured.steps
+    kinds, config = suite.recipes[job.subject.branch.method].agents["target"].trains_on, configured.steps
     points = {PairKind.EXPERT_STEP: expected.turns / config.every, PairKind.EXPERT_GROUP: config.groups}
     starts = expected.experts * sum(number for kind, number in points.items() if kind in kinds)
     return work.playing_work(expected, starts * (1 + 2 * config.samples) / 2)

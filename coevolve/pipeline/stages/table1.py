@@ -29,7 +29,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     notes = [*_left_out(suite), *_other_versions(suite, last), *_absent_rows(suite)]
     tables = [cells.reward_table(suite.envs, notes=notes), cells.success_table()]
     table.write(tables, out, "table1")
-    return {"cells": sum(cell.estimate is not None for each in tables for cell in each.cells)}
+    return {"cells": sum(subject.estimate is not None for each in tables for subject in each.cells)}
 
 
 def _left_out(suite: Suite) -> list[str]:

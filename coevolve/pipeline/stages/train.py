@@ -70,7 +70,7 @@ def require_equal_steps(suite: Suite, job: PlannedJob) -> None:
     """Raise `UserError` if the steps of one epoch, or the epochs, differ between a method and that of `steps_like`."""
     if "steps_like" not in job.inputs:
         return
-    method, other = job.cell.branch.method, str(suite.recipes[job.cell.branch.method].steps_like)
+    method, other = job.subject.branch.method, str(suite.recipes[job.subject.branch.method].steps_like)
     settings = for_method(suite, method, "target").dpo
     for name, key in itertools.product(suite.recipes[other].agents, ("epochs", "batch_size")):
         if getattr(settings, key) != (value := getattr(for_method(suite, other, name).dpo, key)):
@@ -83,7 +83,7 @@ def cost(suite: Suite, job: PlannedJob) -> Workload:
 
     A compute-matched control takes as many steps, and so about as many pairs, as the agents that it is matched to.
     """
-    branch, (configured, expected) = job.cell.branch, work.setting(suite, job)
+    branch, (configured, expected) = job.subject.branch, work.setting(suite, job)
     passes = configured.dpo.epochs * (1 + work.reference_passes(configured.dpo))
     other = suite.recipes[branch.method].steps_like
     if other is None or job.agent == "failure":
@@ -91,7 +91,7 @@ def cost(suite: Suite, job: PlannedJob) -> Workload:
     matched = replace(branch, method=other)
     trained = (
         work.pair_tokens(for_method(suite, other, name), matched, name, expected)
-        for name in work.trained_agents(suite, job.cell.env, matched)
+        for name in work.trained_agents(suite, job.subject.env, matched)
     )
     return work.training_work(passes * sum(trained))
 

@@ -91,7 +91,7 @@ def inputs(model: ModelConfig, fetched: PlannedJob | None, corpus: PlannedJob | 
 
 def cost(suite: Suite, job: PlannedJob) -> Workload:
     """A process that loads the libraries; it writes a tiny model's weights and links those of a checkpoint."""
-    return Workload(starts=True, keeps_weights=suite.models[job.cell.model].tiny is not None)
+    return Workload(starts=True, keeps_weights=suite.models[job.subject.model].tiny is not None)
 
 
 STAGE = Stage(
