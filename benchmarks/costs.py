@@ -13,9 +13,10 @@ import torch
 from torch.utils.benchmark import Timer
 
 from coevolve.config.loading import load_suite, machine_file, read_machine
-from coevolve.pipeline.plan import Plan
 from coevolve.follow import estimates
 from coevolve.follow.calibration import PARTS, fit, predicted, scaled
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import PlannedJob
 
 STAGES = ("untrained", "pretrain", "sft", "rft_train", "reference", "train", "rollout", "evaluate", "shard")
 
@@ -30,20 +31,20 @@ def main() -> None:
     asked = parser.parse_args()
     machine = read_machine(asked.machine)
     plan = Plan(load_suite(asked.suite), shards=machine.shards, machine=str(machine_file(asked.machine)))
-    stages, measured = done(plan, asked.stages, asked.clock)
-    before, factors = predicted(plan, machine, stages), fit(plan, machine, stages, measured)
+    jobs, measured = done(plan, asked.stages, asked.clock)
+    before, factors = predicted(plan, machine, jobs), fit(plan, machine, jobs, measured)
     fitted = scaled(machine, factors)
-    report([stage for stage, _ in stages], measured, before, predicted(plan, fitted, stages))
+    report([job.stage.name for job in jobs], measured, before, predicted(plan, fitted, jobs))
     for key in (key for keys in PARTS.values() for key in keys):
         print(f"{key}: {getattr(fitted.costs, key):.3g} (is {getattr(machine.costs, key):g})")
     print(f"one core, float32 products of 128 and of 1,024 rows: {flops(128):.2g} and {flops(1024):.2g} operations/s")
 
 
-def done(plan: Plan, wanted: list[str], clock: str) -> tuple[list[tuple[str, dict[str, str]]], np.ndarray]:
-    """(stage, wildcards) of the jobs whose results are there, and the seconds they took by `clock`."""
-    jobs = [(stage, wildcards) for stage, wildcards in plan.jobs() if stage in wanted]
-    took = {i: seconds for i, job in enumerate(jobs) if (seconds := estimates.measured(plan, *job, clock)) is not None}
-    return [jobs[i] for i in took], np.array(list(took.values()))
+def done(plan: Plan, wanted: list[str], clock: str) -> tuple[list[PlannedJob], np.ndarray]:
+    """The jobs whose results are there, and the seconds they took by `clock`."""
+    jobs = [job for job in plan.jobs() if job.stage.name in wanted]
+    took = {job: seconds for job in jobs if (seconds := estimates.measured(job, clock)) is not None}
+    return [*took], np.array([*took.values()])
 
 
 def report(stages: list[str], measured: np.ndarray, before: np.ndarray, after: np.ndarray) -> None:

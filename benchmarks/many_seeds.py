@@ -27,8 +27,8 @@ from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.config.restriction import as_dict
 from coevolve.pipeline.machine import load_machine
-from coevolve.pipeline.plan import JobKey, Plan
-from coevolve.pipeline.stage import files_by_name, files_of
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import PlannedJob, files_by_name, files_of
 from coevolve.records.base import Record
 from coevolve.records.episodes import Message, PolicyRef, StopReason, Task, Trajectory, Turn
 from coevolve.records.evaluation import EvalRecord
@@ -99,16 +99,16 @@ class Made:
 
     def write(self) -> int:
         """Write what the products read; returns the number of explored episodes."""
-        inputs = [self.plan.inputs(product, {}) for product in PRODUCTS]
+        products = [self.plan.products[product] for product in PRODUCTS]
+        inputs = [product.inputs for product in products]
         explorations = files_by_name(inputs[0])["explorations"]
         for path in sorted({path for each in inputs for path in files_of(each) if path.startswith(self.plan.root)}):
-            job = self.plan.maker(path)
+            job = self.plan.job(path)
             if job and not Path(path).exists() and not path.endswith(provenance.NAME):
                 self._write(Path(path), job)
-        for job in self.plan.jobs([path for product in PRODUCTS for path in self.plan.files(product, {})]):
-            folder = Path(self.plan.folder(*job))
-            if job[0] not in PRODUCTS:
-                files.write_bytes(folder / provenance.NAME, self._provenance(job, folder).to_json().encode())
+        for job in self.plan.jobs([path for product in products for path in product.files]):
+            if job.stage.name not in PRODUCTS:
+                files.write_bytes(Path(job[provenance.NAME]), self._provenance(job).to_json().encode())
         return sum(Path(path).read_bytes().count(b"\n") for path in explorations)
 
     def cost(self, checkout: Path, product: str) -> Cost:
@@ -122,14 +122,13 @@ class Made:
         assert status == 0, command
         return Cost(used.ru_maxrss * 1024 / 1e6, used.ru_utime + used.ru_stime)
 
-    def _write(self, path: Path, job: JobKey) -> None:
-        wildcards = job[1]
-        env = wildcards["env"]
+    def _write(self, path: Path, job: PlannedJob) -> None:
+        env = job.wildcards["env"]
         if path.name == "summary.json":
             files.write_bytes(path, _summary().to_json().encode())
             return
         makers = {"episodes.jsonl": self._episodes, "experts.jsonl": self._episodes, "records.jsonl": self._records}
-        records = (self._pairs if path.name == "pairs.jsonl" else makers[path.name])(env, wildcards)
+        records = (self._pairs if path.name == "pairs.jsonl" else makers[path.name])(env, job)
         jsonl.write(path, records)
 
     def _number(self, count: int) -> int:
@@ -153,10 +152,10 @@ class Made:
     def _text(self, tokens: int) -> str:
         return " ".join("".join(map(chr, word)) for word in self.rng.integers(97, 123, size=(tokens, 3)))
 
-    def _episodes(self, env: str, wildcards: dict[str, str]) -> Iterator[Trajectory]:
+    def _episodes(self, env: str, job: PlannedJob) -> Iterator[Trajectory]:
         expected = self.plan.suite.envs[env].expected
         assert expected is not None, env
-        agent, count = wildcards.get("agent", "expert"), self._number(expected.explore)
+        agent, count = job.wildcards.get("agent", "expert"), self._number(expected.explore)
         policy = None if agent == "expert" else PolicyRef(name=agent, sha256="0" * 64)
         rewards = np.where(self.rng.random(count) < expected.failures, self.rng.integers(20, size=count) / 20, 1.0)
         for number, reward in enumerate(rewards.tolist()):
@@ -173,8 +172,8 @@ class Made:
                 stop=StopReason.DONE,
             )
 
-    def _pairs(self, env: str, wildcards: dict[str, str]) -> Iterator[PreferencePair]:
-        for chosen, rejected in itertools.pairwise(self._episodes(env, wildcards)):
+    def _pairs(self, env: str, job: PlannedJob) -> Iterator[PreferencePair]:
+        for chosen, rejected in itertools.pairwise(self._episodes(env, job)):
             yield PreferencePair(
                 task_id=chosen.task.task_id,
                 kind=PairKind.EXPERT_TARGET,
@@ -191,9 +190,9 @@ class Made:
                 lambda_sft=0.0,
             )
 
-    def _records(self, env: str, wildcards: dict[str, str]) -> Iterator[EvalRecord]:
+    def _records(self, env: str, job: PlannedJob) -> Iterator[EvalRecord]:
         """All records of an evaluation, whatever the share."""
-        section, seed = self.plan.suite.envs[env], int(wildcards["branch"].partition("/seed")[2].partition("/")[0])
+        section, seed = self.plan.suite.envs[env], job.subject.branch.seed
         assert section.expected is not None, env
         for split in section.splits:
             for number, reward in enumerate(self.rng.random(section.expected.evaluate // len(section.splits)).tolist()):
@@ -209,13 +208,12 @@ class Made:
                     trajectory_id=f"{number:016x}",
                 )
 
-    def _provenance(self, job: JobKey, folder: Path) -> Record:
-        stage, wildcards = job
+    def _provenance(self, job: PlannedJob) -> Record:
         return Provenance(
-            stage=stage,
-            wildcards=wildcards,
-            result=folder.relative_to(self.plan.home).as_posix() if folder.is_relative_to(self.plan.home) else stage,
-            config=as_dict(self.plan.restricted(stage, wildcards)),
+            stage=job.stage.name,
+            wildcards=job.wildcards,
+            result=job.result,
+            config=as_dict(self.plan.settings(job)),
             config_digest="",
             code_digest="",
             commit="",
@@ -224,10 +222,10 @@ class Made:
             seeds={},
             versions={},
             container="",
-            inputs=dict.fromkeys(files_of(self.plan.inputs(stage, wildcards)), "0" * 64),
-            outputs={path.name: files.sha256(path) for path in sorted(folder.glob("*"))},
-            notes=_trained() if stage in ("sft", "train") else {},
-            workload=self.plan.workload(stage, wildcards),
+            inputs=dict.fromkeys(files_of(job.inputs), "0" * 64),
+            outputs={path.name: files.sha256(path) for path in sorted(Path(job.folder).glob("*"))},
+            notes=_trained() if job.stage.name in ("sft", "train") else {},
+            workload=self.plan.workload(job),
             started="",
             seconds=1.0,
         )

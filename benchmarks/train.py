@@ -40,9 +40,9 @@ from trl import SFTConfig as TrlSftConfig
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
 from coevolve.config.names import PairKind
 from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
+from coevolve.pipeline.stages.parts.training import keep_freed_memory
 from coevolve.policies import loading
 from coevolve.records.episodes import Trajectory
-from coevolve.pipeline.stages.parts.training import keep_freed_memory
 from coevolve.storage import jsonl
 from coevolve.train import dpo, policy_io, reference_logps, sft, tiny_model
 from coevolve.train.dataset import TokenizedPair

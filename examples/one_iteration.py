@@ -20,12 +20,12 @@ from coevolve.envs.base import Setup
 from coevolve.envs.registry import domain
 from coevolve.envs.workers import environments
 from coevolve.methods.pairing import pair
+from coevolve.pipeline.stages.parts.training import texts, tokenize
+from coevolve.pipeline.stages.parts.training_pairs import tokenized_pairs
 from coevolve.policies import loading
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.records.episodes import Agent, Sampling, Task, Trajectory
 from coevolve.rollout import rollout
-from coevolve.pipeline.stages.parts.training import texts, tokenize
-from coevolve.pipeline.stages.parts.training_pairs import tokenized_pairs
 from coevolve.storage.jsonl import Journal
 from coevolve.train import tiny_model
 from coevolve.train.dpo import run_dpo

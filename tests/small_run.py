@@ -4,12 +4,14 @@ import contextlib
 import shutil
 from pathlib import Path
 
-from command_line import exit_status, stage_command
+from command_line import exit_status
 
 from coevolve.config.loading import load_suite
-from coevolve.pipeline.layout import UNDIVIDED
+from coevolve.config.restriction import part_of
+from coevolve.pipeline.job import Job
+from coevolve.pipeline.job_file import JobFile, planned_file
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.stage import files_of
+from coevolve.pipeline.planned import files_of
 
 SUITE = """
 extends: [small.yaml, envs/webshop-small.yaml]
@@ -43,26 +45,37 @@ def run_suite(root, folder):
             make(plan, target)
 
 
-def make(plan, path, suite="glance"):
-    """Run the stages that `path` needs, as the DAG would, in the current folder."""
-    job = plan.maker(path)
+def make(plan, path):
+    """Run the jobs that `path` needs, as the DAG would, in the current folder."""
+    job = plan.job(path)
     if job is None or Path(path).exists():
         return
-    for needed in files_of(plan.inputs(*job)):
-        make(plan, needed, suite)
-    run_job(plan, job, suite)
+    for needed in files_of(job.inputs):
+        make(plan, needed)
+    run_job(plan, job)
 
 
-def machine(plan):
-    """The option for a machine that divides rollouts and evaluations as the plan does."""
-    if plan.shards == UNDIVIDED:
-        return []
-    cpu = Path(__file__).parents[1] / "configs/machines/cpu.yaml"
-    Path("divided.yaml").write_text(f"extends: {cpu}\nshards: {plan.shards.model_dump_json()}\n")
-    return ["--machine", "./divided.yaml"]
+def run_job(plan, job, out=None):
+    """Run one job from its file in this process, in the current folder, as the DAG does.
+
+    With `out` as a person does: its inputs need no provenance.
+    """
+    file = planned_file(plan.home, job)
+    JobFile.of(plan, job, out=out).write(file)
+    assert exit_status("job", file) == 0, file
 
 
-def run_job(plan, job, suite="glance"):
-    """Run one job in this process, in the current folder."""
-    command = stage_command(job, suite, plan.folder(*job), options=machine(plan))
-    assert exit_status(*command) == 0, command
+def job_of(plan, planned, work, inputs=None):
+    """What a planned job gives to the `run` of its stage, with other inputs where some are given."""
+    file = JobFile.of(plan, planned, inputs, work)
+    return Job(
+        stage=file.stage,
+        suite=part_of(file.settings),
+        inputs={name: [Path(path) for path in paths] for name, paths in file.inputs.items()},
+        wildcards=file.wildcards,
+        work=work,
+        threads=1,
+        results=file.keyed_files(),
+        devices=file.vllm,
+        branch=file.place,
+    )

@@ -20,10 +20,10 @@ import yaml
 
 from coevolve.config.derived.sizes import STATES, parameter_count
 from coevolve.config.loading import as_overrides, load_suite
-from coevolve.pipeline.machine import load_machine
-from coevolve.pipeline.plan import Plan
 from coevolve.export.suite_export import JOBS
 from coevolve.follow import estimates
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
 from coevolve.report import claims as paper
 from coevolve.report import power, stats, verdicts
 from coevolve.report.costs import Line, gpu_hours, together

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from coevolve.config.loading import load_suite
 from coevolve.config.suite import Suite
-from coevolve.pipeline.branch import Branch
-from coevolve.pipeline.machine import load_machine
-from coevolve.pipeline.plan import JobKey, Plan
-from coevolve.pipeline.targets import targets
 from coevolve.export.suite_export import JOBS
 from coevolve.follow import estimates
 from coevolve.follow.disk import disk
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import Subject, PlannedJob, files_by_name
+from coevolve.pipeline.targets import targets
 from coevolve.records.tables import Estimate
 from coevolve.report import costs, drawing, first_screen, loop, robustness
 from coevolve.report.costs import Line
@@ -138,11 +139,11 @@ def planned(suite: Suite, name: str, goals: Sequence[str] = (), env: str = "") -
     machine = load_machine(name)
     plan = Plan(suite, shards=machine.shards)
     known = {target.name: target.files for target in targets(plan)}
-    jobs = list(plan.jobs([path for goal in goals for path in known[goal]]))
-    chosen = [job for job in jobs if not env or job[1].get("env", env) == env]
-    needed = disk(plan, machine, [path for job in chosen for path in plan.files(*job)])
+    jobs = plan.jobs([path for goal in goals for path in known[goal]()])
+    chosen = [job for job in jobs if not env or job.wildcards.get("env", env) == env]
+    needed = disk(plan, machine, [path for job in chosen for path in job.files])
     paces = (machine, *costs.paced(machine))
-    sums = (costs.lines(("", estimates.cost(plan, each, *job)) for job in chosen)[-1] for each in paces)
+    sums = (costs.lines(("", estimates.cost(plan, each, job)) for job in chosen)[-1] for each in paces)
     return tuple(replace(line, gigabytes=(needed.kept + needed.downloads) / 1e9) for line in sums)
 
 
@@ -243,25 +244,24 @@ def _compared() -> Figure:
 
 def _edges(plan: Plan) -> Iterator[tuple[loop.Box, loop.Box, bool]]:
     """(from, to, whether it leads to the next iteration) for the inputs of the jobs of two iterations."""
-    last = plan.result("tiny", "sciworld", Branch("coevolve", 0, 2), "eval/records.jsonl")
-    for job in plan.jobs([last]):
-        for name, paths in plan.inputs(*job).items():
-            end, used = _box_of(job), name != "experts" or job[0] != "pairs" or _pairs_experts(plan, job[1]["agent"])
-            for path in [paths] if isinstance(paths, str) else paths:
-                maker = plan.maker(path)
+    last = plan.paper.iteration(Subject("tiny", "sciworld", Branch("coevolve", 0, 2))).evaluation
+    for job in plan.jobs([last["records.jsonl"]]):
+        for name, paths in files_by_name(job.inputs).items():
+            end, used = _box_of(job), name != "experts" or job.stage.name != "pairs" or _pairs_experts(plan, job)
+            for path in paths:
+                maker = plan.job(path)
                 if maker and used and (edge := loop.edge(_box_of(maker), end, path)):
                     yield edge
 
 
-def _pairs_experts(plan: Plan, agent: str) -> bool:
+def _pairs_experts(plan: Plan, job: PlannedJob) -> bool:
     """Whether the agent learns from pairs with an expert; without them, the stage `pairs` only counts the experts."""
-    recipe = plan.recipe("coevolve").agents["target" if agent == "target" else "failure"]
+    recipe = plan.suite.recipes["coevolve"].agents[job.agent]
     return any(kind.value.startswith("expert") for kind in recipe.trains_on)
 
 
-def _box_of(job: JobKey) -> loop.Box:
-    stage, wildcards = job
-    return stage, wildcards.get("agent", "")
+def _box_of(job: PlannedJob) -> loop.Box:
+    return job.stage.name, job.wildcards.get("agent", "")
 
 
 def main() -> None:

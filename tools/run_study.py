@@ -16,9 +16,8 @@ from pathlib import Path
 from coevolve.config.derived.methods import for_method
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
-from coevolve.pipeline.branch import Branch
-from coevolve.pipeline.plan import Plan
 from coevolve.export import suite_evidence
+from coevolve.pipeline.plan import Plan
 from coevolve.records.pairs import PreferencePair
 from coevolve.storage import jsonl, provenance
 
@@ -64,11 +63,11 @@ def _run(options: argparse.Namespace, seed: int) -> None:
 def _first_pairs(plan: Plan) -> dict[tuple[str, str, str], str]:
     """The pairs of the first iteration of each row that selects failures, by method, model and environment."""
     return {
-        (method, model, env): plan.result(model, env, Branch(method, seed, 1), "pairs/target/pairs.jsonl")
+        (method, model, env): each.pairs["target"]["pairs.jsonl"]
         for method in plan.suite.methods
         if for_method(plan.suite, method).pairing.failures
-        for model, env, seed, iteration in plan.evaluations(method)
-        if iteration == 1
+        for (model, env, _, number), each in plan.iterations(method, every_model=True)
+        if number == 1
     }
 
 

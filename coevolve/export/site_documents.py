@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from coevolve.config.derived.methods import supports
 from coevolve.pipeline.plan import Plan
 from coevolve.report.html import section_title
 from coevolve.report.view import SiteDocument
@@ -13,7 +14,9 @@ def site_documents(plan: Plan) -> Iterator[SiteDocument]:
     """The products and ablations on disk, the report first; the parts of a product that are missing are left out."""
     products = sorted(plan.products.items(), key=lambda product: product[0] != "page")
     jobs = [(job, "Report" if name == "page" else section_title(name)) for name, job in products]
-    jobs += [(plan.ablation(name), each.label or name) for name, each in plan.suite.ablations.items()]
+    for name, ablation in plan.suite.ablations.items():
+        if all(supports(plan.suite, method) for method in ablation.methods):
+            jobs.append((plan.ablation(name), ablation.label or name))
     for job, title in jobs:
         if there := [provenance.checked(path) for path in map(Path, job.files) if path.is_file()]:
             yield SiteDocument(title, job.stage.help, there)

@@ -20,12 +20,13 @@ from coevolve.errors import UserError
 from coevolve.follow import estimates
 from coevolve.follow.run_record import RunRecord
 from coevolve.pipeline import devices, in_process
+from coevolve.pipeline.job_file import JobFile, planned_file
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.planned import PlannedJob
 from coevolve.records.base import Record
 from coevolve.shipped import shipped_file
-from coevolve.storage import files
+from coevolve.storage import files, provenance
 
 #: Constants by the part of a job whose time they decide; the others stay what they are.
 PARTS = {"start": ("startup_seconds",), "training": ("training",), "playing": ("reading", "writing")}
@@ -81,7 +82,7 @@ def calibrate() -> Calibration:
         made = Calibration(
             processor=devices.processor(),
             factors=fit(plan, machine, jobs, took),
-            job_seconds=_job_seconds(plan, folder),
+            job_seconds=_job_seconds(plan),
         )
     FILE.parent.mkdir(exist_ok=True)
     files.write_bytes(FILE, made.to_json().encode())
@@ -117,16 +118,12 @@ def scaled(machine: Machine, factors: dict[str, float]) -> Machine:
     return machine.model_copy(update={"costs": machine.costs.model_copy(update=costs)})
 
 
-def _job_seconds(plan: Plan, folder: str) -> float:
+def _job_seconds(plan: Plan) -> float:
     """CPU seconds of a job's process outside of its stage: the job that makes pairs, as Snakemake runs it."""
-    job = next(job for job in plan.jobs() if job.stage.name == "pairs")
-    out = Path(folder, "again")
-    words = ["--suite", str(shipped_file(SUITE)), "--set", NAMED, "--out", str(out), "--root", plan.root]
-    on = [f"--on={name}={value}" for name, value in job.wildcards.items()]
+    job = next(job for name in plan.suite.methods for _, each in plan.iterations(name) for job in each.pairs.values())
+    JobFile.of(plan, job).write(file := planned_file(plan.home, job))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(
-        [sys.executable, "-m", "coevolve", "stage", job.stage.name, *words, *on], check=True, capture_output=True
-    )
+    subprocess.run([sys.executable, "-m", "coevolve", "job", str(file)], check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return spent - float(json.loads((out / "provenance.json").read_text())["cpu_seconds"])
+    return spent - float(json.loads(Path(job[provenance.NAME]).read_text())["cpu_seconds"])

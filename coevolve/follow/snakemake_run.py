@@ -15,6 +15,7 @@ from snakemake.settings.types import DeploymentMethod
 from coevolve.assets import images
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import SITE, as_overrides, given_name, load_suite, machine_file
+from coevolve.config.restriction import digest
 from coevolve.config.suite import Suite
 from coevolve.envs import registry
 from coevolve.errors import UserError, suggestion
@@ -141,7 +142,7 @@ class SnakemakeRun:
         return inputs
 
     def params(self, stage: str) -> dict[str, Callable[[Any], str]]:
-        """The file of a job, and its fingerprint.
+        """The file of a job, its fingerprint, and the digest of its inputs' names: which of its files is which.
 
         The fingerprint changes when a config section that the stage reads, or code that it can reach, changes: the job
         reruns.
@@ -154,6 +155,7 @@ class SnakemakeRun:
         return {
             "file": lambda wildcards: str(planned_file(self.plan.home, job_of(wildcards))),
             "fingerprint": lambda wildcards: self._fingerprint(job_of(wildcards)),
+            "inputs": lambda wildcards: digest(files_by_name(job_of(wildcards).inputs)),
         }
 
     def start(self) -> None:

@@ -386,7 +386,7 @@ class Paper:
         if other is None or agent == "failure":
             return []
         matched = self.iteration(subject.at(replace(subject.branch, method=other)))
-        return [matched.pairs[name]["pairs.jsonl"] for name in matched.trainings]
+        return [job["pairs.jsonl"] for name, job in matched.pairs.items() if name in matched.trainings]
 
     def _about(self, stage: Stage, subject: Subject, name: str, inputs: Inputs, **wildcards: str) -> PlannedJob:
         return self.add(stage, f"{subject.folder}/{name}", inputs, subject.wildcards | wildcards, subject.branch)

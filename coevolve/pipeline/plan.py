@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,6 @@ from coevolve.pipeline import products
 from coevolve.pipeline.planned import MIRROR, PlannedJob, files_by_name, files_of
 from coevolve.pipeline.registry import ENDS, STAGES
 from coevolve.pipeline.stage import Stage
-from coevolve.pipeline.stages import train
 from coevolve.pipeline.suite_files import UNDIVIDED, SuiteFiles
 from coevolve.policies.engines import engine_module
 from coevolve.records.provenance import Provenance, Workload
@@ -134,7 +134,7 @@ class Plan(SuiteFiles):
         while waiting:
             job, inputs_are_listed = waiting.pop()
             if inputs_are_listed:
-                train.require_equal_steps(self.suite, job)
+                _require_equal_steps(self.suite, job)
                 needed[job.key] = job
             elif job.key not in needed:
                 waiting.append((job, True))
@@ -308,3 +308,15 @@ class Plan(SuiteFiles):
     def workload(self, job: PlannedJob) -> Workload:
         """Estimated work of a job; a job that joins parts has none."""
         return Workload() if "parts" in job.inputs else job.stage.cost(self.suite, job)
+
+
+def _require_equal_steps(suite: Suite, job: PlannedJob) -> None:
+    """Raise `UserError` if the steps of one epoch, or the epochs, differ between a method and that of `steps_like`."""
+    if "steps_like" not in job.inputs:
+        return
+    method, other = job.subject.branch.method, str(suite.recipes[job.subject.branch.method].steps_like)
+    settings = for_method(suite, method, "target").dpo
+    for name, key in itertools.product(suite.recipes[other].agents, ("epochs", "batch_size")):
+        if getattr(settings, key) != (value := getattr(for_method(suite, other, name).dpo, key)):
+            setting = f"recipes.{method}.settings.dpo.{key}"
+            raise UserError(f"{setting}: the row takes the steps of `{other}`, which has {value}; set it to {value}.")

@@ -185,8 +185,8 @@ def require_replaceable(planned: JobFile) -> None:
     if not out.is_dir() or not any(out.iterdir()):
         return
     made = provenance.if_valid(out / provenance.NAME)
-    is_own = out.resolve() == Path(planned.folder).resolve()
-    if (made is None and not is_own) or (made is not None and made.stage != planned.stage):
+    is_planned_folder = out.resolve() == Path(planned.folder).resolve()
+    if (made is None and not is_planned_folder) or (made is not None and made.stage != planned.stage):
         raise UserError(
             f"--out {out}: stage `{planned.stage}` did not write these files; name another folder or empty it."
         )

@@ -51,7 +51,7 @@ def test_a_suite_runs_without_a_route_once_its_model_was_fetched(repo: Path, tmp
 
     offline = subprocess.run([*alone, *SNAKEMAKE], cwd=repo, env=environment(repo), capture_output=True, text=True)
     assert offline.returncode != 0
-    sentence = (repo / "results/airgap/logs/snapshot/tiny.log").read_text().strip().splitlines()[-1]
+    sentence = (repo / "results/airgap/logs/snapshot/models/tiny.log").read_text().strip().splitlines()[-1]
     assert sentence.startswith("coevolve: owner/tiny at 0123456789") and "COEVOLVE_MIRROR" in sentence
 
     with serving(published) as server:
@@ -71,6 +71,7 @@ def test_a_suite_runs_without_a_route_once_its_model_was_fetched(repo: Path, tmp
 
 
 def test_stages_keep_libraries_off_the_network_and_only_downloads_may_ask_it(root: Path, tmp_path: Path) -> None:
+    """Each ends before it fetches anything: no Slurm job has so many GPUs."""
     look = (
         "from coevolve import cli\n"
         "try: cli.main(ARGUMENTS)\n"
@@ -80,10 +81,13 @@ def test_stages_keep_libraries_off_the_network_and_only_downloads_may_ask_it(roo
     )
     set_by_the_kit = ("HF_", "TRANSFORMERS_", "DO_NOT_TRACK")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(set_by_the_kit)}
+    clean |= {"SLURM_JOB_ID": "7", "ACCELERATE_USE_CPU": ""}
     offline: dict[str, str] = {}
-    for stage, on in (("data", "env=sciworld"), ("download", "source=no_such")):
-        arguments = ["stage", stage, "--suite", "smoke", "--out", str(tmp_path / stage), "--on", on, "x=nowhere"]
+    for stage, names in (("data", ["env=sciworld"]), ("download", ["source=spider", "file=spider_dev.sql"])):
+        on = [word for name in names for word in ("--on", name)]
+        arguments = ["stage", stage, "--suite", "smoke", "--out", str(tmp_path / stage), *on, "--gpus", "999"]
         script = look.replace("ARGUMENTS", repr(arguments))
         done = subprocess.run([sys.executable, "-c", script], cwd=root, env=clean, capture_output=True, text=True)
+        assert "--gpus 999: Slurm job 7 has " in done.stderr
         offline[stage] = done.stdout.strip()
     assert offline == {"data": "True True", "download": "False False"}

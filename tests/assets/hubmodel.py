@@ -1,8 +1,8 @@
 """The model of `hubserver`: a tiny Llama."""
 
 from coevolve.config.sections import TinyArchitecture
-from coevolve.records.episodes import Trajectory
 from coevolve.pipeline.stages.parts.training import texts
+from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl
 from coevolve.train import tiny_model
 

@@ -13,11 +13,11 @@ import pytest
 
 from coevolve import cli
 from coevolve.config.loading import load_suite
+from coevolve.follow import disk
+from coevolve.follow.disk import Disk
 from coevolve.pipeline import targets
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.registry import STAGES
-from coevolve.follow import disk
-from coevolve.follow.disk import Disk
 from coevolve.shipped import CONFIGS
 
 
@@ -134,10 +134,10 @@ def test_an_ablation_is_planned_as_snakemake_runs_it(coevolve):
     """The jobs of its table alone; its rows need not be methods of the suite."""
     _, text, _ = coevolve("plan", "--suite", "smoke", "--ablation", "nll")
     plan = Plan(load_suite("smoke"))
-    expected = len(list(plan.jobs(plan.tables("nll"))))
+    expected = len(plan.jobs(plan.ablation("nll").files))
     assert text.startswith("Suite smoke, ablation nll, on one CPU machine"), "of the computer at hand"
     assert re.findall(r"^\| all +\| +(\d+) ", text, re.MULTILINE) == 2 * [str(expected)]
-    assert expected != len(list(plan.jobs()))
+    assert expected != len(plan.jobs())
 
 
 def test_targets_are_grouped(coevolve):

@@ -142,7 +142,7 @@ def test_arguments(refused, tmp_path, case):
 
 def test_a_stage_computes_with_the_threads_that_it_is_given(refused, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    refused(*SFT, "--threads", "3")
+    refused(*SFT, *ON, "branch=base/seed0", "--root", "nowhere", "--threads", "3")
     assert os.environ["OMP_NUM_THREADS"] == "3"
 
 

@@ -9,14 +9,15 @@ from coevolve.config.derived.methods import for_method
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import Shards
+from coevolve.errors import UserError
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.machine import load_machine, snakemake_resources
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.registry import STAGES
-from coevolve.pipeline.targets import targets
-from coevolve.errors import UserError
-from coevolve.records.episodes import Task
+from coevolve.pipeline.planned import Subject
+from coevolve.pipeline.registry import ENDS, STAGES
 from coevolve.pipeline.stages.shard import part
+from coevolve.pipeline.targets import targets
+from coevolve.records.episodes import Task
 
 
 def test_gpus_reach_the_stages_that_use_them_and_a_second_attempt_gets_more(root):
@@ -106,10 +107,12 @@ def test_what_puts_shards_together_stays_out_of_the_queue_and_what_plays_does_no
 
 
 def test_another_evaluation_replays_no_exploration(root):
-    plans = [Plan(load_suite("smoke", more)) for more in ([], ["evaluation.samples=3", "evaluation.temperature=1.0"])]
+    shards, other = Shards(rollout=2, evaluate=2), ["evaluation.samples=3", "evaluation.temperature=1.0"]
+    plans = [Plan(load_suite("smoke", more), shards=shards) for more in ([], other)]
     for whole, same in (("rollout/target", True), ("eval", False)):
         wildcards = {"model": "tiny", "env": "webshop", "branch": "base/seed0", "whole": whole, "part": "1of2"}
-        assert (plans[0].fingerprint("shard", wildcards) == plans[1].fingerprint("shard", wildcards)) == same
+        before, after = (plan.fingerprint(plan.require("shard", wildcards)) for plan in plans)
+        assert (before == after) == same
 
 
 def test_parts_are_disjoint_whole_and_keep_a_repeated_task_together():
@@ -123,16 +126,17 @@ def test_parts_are_disjoint_whole_and_keep_a_repeated_task_together():
 def test_a_divided_rollout_has_the_seeds_and_files_of_a_whole_one(root):
     suite = load_suite("smoke")
     whole, divided = Plan(suite), Plan(suite, shards=Shards(rollout=3, evaluate=2))
-    assert divided.outputs("rollout") == whole.outputs("rollout")
-    counts = [[stage for stage, _ in plan.jobs()] for plan in (whole, divided)]
+    made = [{job.key: job.outputs for job in plan.jobs() if job.stage.name == "rollout"} for plan in (whole, divided)]
+    assert made[0] == made[1]
+    counts = [[job.stage.name for job in plan.jobs()] for plan in (whole, divided)]
     assert counts[1].count("shard") == 3 * counts[0].count("rollout") + 2 * counts[0].count("evaluate")
     of_one = Plan(suite, shards=Shards(rollout={"sciworld": 3}, evaluate=1))
-    parts = Counter(on["env"] for stage, on in of_one.jobs() if stage == "shard")
-    alone = Counter(on["env"] for stage, on in of_one.jobs() if stage == "rollout")
+    parts = Counter(job.subject.env for job in of_one.jobs() if job.stage.name == "shard")
+    alone = Counter(job.subject.env for job in of_one.jobs() if job.stage.name == "rollout")
     assert parts == {env: count * (3 if env == "sciworld" else 1) for env, count in alone.items()}, "each is joined"
     wildcards = {"model": "tiny", "env": "sciworld", "branch": "coevolve/seed0/iter1"}
-    played = divided.inputs("shard", {**wildcards, "whole": "eval", "part": "1of2"})
-    assert played == whole.inputs("evaluate", wildcards)
+    played = divided.require("shard", {**wildcards, "whole": "eval", "part": "1of2"})
+    assert played.inputs == whole.require("evaluate", wildcards).inputs
 
 
 def test_every_method_environment_and_table_can_be_asked_for_by_name(root):
@@ -141,12 +145,13 @@ def test_every_method_environment_and_table_can_be_asked_for_by_name(root):
     assert {"table1", "figure3", "webshop_coevolve", "ablation_positive_agent", "env_webshop", "method_eto"} <= set(
         named
     )
-    assert set(named) & set(STAGES) == {name for name, stage in STAGES.items() if stage.product}, "the rule itself"
+    assert set(named) & set(STAGES) == {*ENDS}, "the rule itself"
     for target in named.values():
-        assert target.files and target.text
-        assert all(plan.maker(path) for path in target.files)
-    jobs = list(plan.jobs(named["webshop_eto"].files))
-    assert {wildcards.get("env", "webshop") for _, wildcards in jobs} == {"webshop"}
+        files = target.files()
+        assert files and target.text
+        assert all(plan.job(path) for path in files)
+    jobs = plan.jobs(named["webshop_eto"].files())
+    assert {job.wildcards.get("env", "webshop") for job in jobs} == {"webshop"}
 
 
 def test_a_method_may_have_settings_of_its_own_and_extend_another(root):
@@ -156,12 +161,11 @@ def test_a_method_may_have_settings_of_its_own_and_extend_another(root):
     ]
     plan = Plan(load_suite("smoke", more))
     wildcards = {"model": "tiny", "env": "sciworld", "branch": "many/seed0/iter1", "agent": "target"}
-    assert plan.restricted("rollout", wildcards).rollout.k == 4
-    assert plan.rollouts("tiny", "sciworld", Branch("many", 0, 1))["target"].endswith(
-        "many/seed0/iter1/rollout/target/episodes.jsonl"
-    )
-    scored = plan.inputs("reference", {**wildcards, "branch": "many/seed0/iter2", "of": "experts_target_failure"})
-    assert scored["policy"].endswith("base/seed0/policy/target/policy.json")
+    assert plan.settings(plan.require("rollout", wildcards)).rollout.k == 4
+    first = plan.paper.iteration(Subject("tiny", "sciworld", Branch("many", 0, 1)))
+    assert first.rollouts["target"]["episodes.jsonl"].endswith("many/seed0/iter1/rollout/target/episodes.jsonl")
+    scored = plan.require("reference", {**wildcards, "branch": "many/seed0/iter2", "of": "experts_target_failure"})
+    assert scored.inputs["policy"].endswith("base/seed0/policy/target/policy.json")
     kinds = plan.suite.recipes["few"].agents["target"].trains_on
     assert set(kinds) == {"expert_target", "failure_failure"}
 

@@ -20,9 +20,9 @@ from packaging.utils import canonicalize_name
 
 from coevolve.assets import images
 from coevolve.config.loading import load_suite
-from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.registry import STAGES
 from coevolve.errors import UserError
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import ENDS, STAGES
 
 #: They go to the network, so they run on the login node, outside of images.
 OUTSIDE = {"download", "snapshot"}
@@ -39,8 +39,8 @@ def test_the_page_lists_the_stages_of_each_image(root):
     rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", table, re.MULTILINE)
     listed = {image: set(re.findall(r"\w+", text.partition(", and the products")[0])) for image, text in rows}
     for image in IMAGES:
-        assert listed[image] == {stage.name for stage in STAGES.values() if stage.image == image and not stage.product}
-    assert {stage.image for stage in STAGES.values() if stage.product} == {"envs"}
+        assert listed[image] == {stage.name for stage in STAGES.values() if stage.image == image} - {*ENDS}
+    assert {STAGES[product].image for product in ENDS} == {"envs"}
 
 
 def name(path):
@@ -71,9 +71,9 @@ def test_every_stage_has_its_image(root):
 def test_grpo_that_plays_with_vllm_has_an_image_of_its_own(root, key):
     suite = root / "configs/suites/paper.yaml"
     before, after = (Plan(load_suite(suite, overrides)) for overrides in ([], [f"{key}.engine=vllm"]))
-    others = {name for name in STAGES if before.image(name) != after.image(name)}
-    assert others == {"grpo", "grpo_round"} and {after.image(name) for name in others} == {"online"}
-    assert after.image("grpo") in images.load_recipes(root / images.RECIPES).images
+    others = {name for name, stage in STAGES.items() if before.image(stage) != after.image(stage)}
+    assert others == {"grpo", "grpo_round"} and {after.image(STAGES[name]) for name in others} == {"online"}
+    assert after.image(STAGES["grpo"]) in images.load_recipes(root / images.RECIPES).images
 
 
 IMPORT = """

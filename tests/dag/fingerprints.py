@@ -9,8 +9,5 @@ from coevolve.pipeline.plan import Plan
 found = {}
 for name in sys.argv[1:]:
     plan = Plan(load_suite(name))
-    found |= {
-        f"{name} {stage} {json.dumps(wildcards)}": plan.fingerprint(stage, wildcards)
-        for stage, wildcards in plan.jobs()
-    }
+    found |= {f"{name} {job.stage.name} {json.dumps(job.wildcards)}": plan.fingerprint(job) for job in plan.jobs()}
 json.dump(found, sys.stdout)

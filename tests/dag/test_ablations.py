@@ -6,12 +6,13 @@ import pytest
 import yaml
 
 from coevolve.config.loading import load_suite
-from coevolve.pipeline.branch import Branch
-from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.targets import targets
 from coevolve.errors import UserError
+from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.job import Job
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import Subject
 from coevolve.pipeline.stages import train
+from coevolve.pipeline.targets import targets
 from coevolve.train.dataset import slot_order
 
 
@@ -21,6 +22,11 @@ def plan(root):
 
 
 MODEL, ENV = "llama2-7b-chat", "webshop"
+
+
+def iteration(plan, method, number):
+    """An iteration of a method for seed 0."""
+    return plan.paper.iteration(Subject(MODEL, ENV, Branch(method, 0, number)))
 
 
 #: Questions about a method of environments that the paper's suite lacks.
@@ -34,9 +40,9 @@ def test_every_ablation_is_a_target_whose_files_have_makers(root, plan):
     named = {prefix: {target.name: target for target in targets(each)} for prefix, each in plans.items()}
     for name in plan.suite.ablations:
         prefix = next((prefix for prefix in OTHER_SUITES if name.startswith(prefix)), "")
-        jobs = list(plans[prefix].jobs(named[prefix][f"ablation_{name}"].files))
+        jobs = plans[prefix].jobs(named[prefix][f"ablation_{name}"].files())
         made = TRAININGS.get(prefix or name, {"pairs", "train"})
-        assert {*made, "ablation"} <= {stage for stage, _ in jobs}, name
+        assert {*made, "ablation"} <= {job.stage.name for job in jobs}, name
 
 
 def test_every_row_belongs_to_a_question_and_to_no_suites_main_table(root, plan):
@@ -48,7 +54,7 @@ def test_every_row_belongs_to_a_question_and_to_no_suites_main_table(root, plan)
 
 def test_asking_for_another_number_of_iterations_computes_none_twice(plan):
     named = {target.name: target for target in targets(plan)}
-    branches = {wildcards.get("branch", "") for _, wildcards in plan.jobs(named["ablation_iterations"].files)}
+    branches = {job.wildcards.get("branch", "") for job in plan.jobs(named["ablation_iterations"].files())}
     assert not any(branch.startswith("iterations_") for branch in branches)
     assert {branch for branch in branches if branch.startswith("coevolve/seed0")} == {
         f"coevolve/seed0/iter{number}" for number in (1, 2, 3, 4, 5)
@@ -56,16 +62,16 @@ def test_asking_for_another_number_of_iterations_computes_none_twice(plan):
 
 
 def test_a_second_copy_of_the_target_has_rollouts_of_its_own(plan):
-    twice = plan.rollouts(MODEL, ENV, Branch("same_target_twice", 0, 1))
-    assert twice["target"] != twice["failure"]
-    assert twice["failure"].endswith("same_target_twice/seed0/iter1/rollout/failure/episodes.jsonl")
+    twice = iteration(plan, "same_target_twice", 1).rollouts
+    assert twice["target"].key != twice["failure"].key
+    assert twice["failure"]["episodes.jsonl"].endswith("same_target_twice/seed0/iter1/rollout/failure/episodes.jsonl")
     wildcards = {"model": MODEL, "env": ENV, "branch": "same_target_twice/seed0/iter1", "agent": "failure"}
-    assert str(plan.inputs("rollout", wildcards)["policy"]).endswith("base/seed0/policy/target/policy.json")
+    assert str(plan.require("rollout", wildcards).inputs["policy"]).endswith("base/seed0/policy/target/policy.json")
 
 
 def test_the_compute_matched_control_plays_as_much_as_both_agents(plan):
     wildcards = {"model": MODEL, "env": ENV, "branch": "eto_matched/seed0/iter2", "agent": "target"}
-    assert plan.restricted("rollout", wildcards).rollout.k == 2 * plan.suite.rollout.k
+    assert plan.settings(plan.require("rollout", wildcards)).rollout.k == 2 * plan.suite.rollout.k
 
 
 @pytest.mark.parametrize(
@@ -85,7 +91,7 @@ def test_a_compute_matched_control_takes_the_steps_of_both_agents(
     for path, pairs in zip(paths, (target, failure, own), strict=True):
         path.write_text("{}\n" * pairs)
     wildcards = {"model": MODEL, "env": ENV, "branch": "eto_matched/seed0/iter2", "agent": "target"}
-    suite = plan.restricted("train", wildcards)
+    suite = plan.settings(plan.require("train", wildcards))
     suite = suite.model_copy(update={"dpo": suite.dpo.model_copy(update={"batch_size": batch, "epochs": epochs})})
     job = Job("train", suite, {"pairs": paths[2:], "steps_like": paths[:2]}, wildcards, tmp_path, 1)
     order = slot_order(own, batch, train._compute_matched(job).epochs, seed=0)
@@ -93,19 +99,22 @@ def test_a_compute_matched_control_takes_the_steps_of_both_agents(
 
 
 def test_the_noise_floor_shares_the_base_and_nothing_it_trains(plan):
-    first, again = (plan.rollouts(MODEL, ENV, Branch(method, 0, 1)) for method in ("eto", "eto_again"))
+    first, again = (iteration(plan, method, 1).rollouts for method in ("eto", "eto_again"))
     assert first == again
     jobs = {
-        stage
-        for stage, wildcards in plan.jobs(list(plan.evaluations("eto_again").values()))
-        if wildcards.get("branch", "").startswith("eto_again/")
+        job.stage.name
+        for job in plan.jobs(list(plan.records(["eto_again"], every_model=True).values()))
+        if job.wildcards.get("branch", "").startswith("eto_again/")
     }
     assert jobs == {"pairs", "reference", "train", "rollout", "evaluate"}
     names = [
         {"model": MODEL, "env": ENV, "agent": "target", "branch": f"{m}/seed0/iter1"} for m in ("eto", "eto_again")
     ]
-    assert plan.inputs("pairs", names[0]) == plan.inputs("pairs", names[1])
-    seeds = {Job("train", plan.restricted("train", each), {}, each, Path(), 1).seed for each in names}
+    pairs = [plan.require("pairs", each) for each in names]
+    assert pairs[0].inputs == pairs[1].inputs
+    trainings = [plan.require("train", each) for each in names]
+    jobs = [Job("train", plan.settings(job), {}, job.wildcards, Path(), 1, branch=job.branch) for job in trainings]
+    seeds = {job.seed for job in jobs}
     assert len(seeds) == 2, "the order of the pairs in a training differs"
 
 
@@ -115,8 +124,8 @@ def test_a_failure_agent_trained_first_plays_for_the_target_after_its_training(p
 
     def player(agent):
         """The policy that played the failure agent's episodes in the pairs of an agent."""
-        path = plan.inputs("pairs", {**names, "agent": agent})["failure"]
-        return plan.inputs(*plan.maker(path))["policy"].removesuffix("/policy.json").split("/webshop/")[1]
+        path = plan.require("pairs", {**names, "agent": agent}).inputs["failure"]
+        return plan.job(path).inputs["policy"].removesuffix("/policy.json").split("/webshop/")[1]
 
     trained = f"failure_agent_first/seed0/iter{iteration}/policy/failure"
     before = (
@@ -125,10 +134,12 @@ def test_a_failure_agent_trained_first_plays_for_the_target_after_its_training(p
         else "base/seed0/policy/failure"
     )
     assert (player("target"), player("failure")) == (trained, before)
-    scores = plan.inputs("train", {**names, "agent": "target"})["scores"]
-    scored = plan.inputs(*plan.maker(scores))
-    assert scored["failure"] == plan.inputs("pairs", {**names, "agent": "target"})["failure"]
-    assert list(plan.jobs([plan.policy(MODEL, ENV, Branch("failure_agent_first", 0, iteration), "target")]))
+    training = plan.require("train", {**names, "agent": "target"})
+    scored = plan.job(training.inputs["scores"]).inputs
+    assert scored["failure"] == plan.require("pairs", {**names, "agent": "target"}).inputs["failure"]
+    made = plan.paper.iteration(Subject(MODEL, ENV, Branch("failure_agent_first", 0, iteration)))
+    assert made.policies["target"] is training
+    assert training in plan.jobs(training.files)
 
 
 def test_what_a_suite_has_no_environment_for_cannot_be_asked_for(root):
@@ -144,9 +155,11 @@ def test_what_a_suite_has_no_environment_for_cannot_be_asked_for(root):
 
 
 def test_a_foreign_failure_agent_is_the_one_last_trained_elsewhere(plan):
-    policy = plan.policy(MODEL, "webshop", Branch("foreign_failure_agent", 1, 0), "failure")
+    cells = [Subject(MODEL, "webshop", Branch("foreign_failure_agent", 1, number)) for number in (0, 1)]
+    start, first = map(plan.paper.iteration, cells)
+    policy = start.policies["failure"]["policy.json"]
     assert policy.endswith("sciworld/coevolve/seed1/iter2/policy/failure/policy.json")
-    explored = plan.rollouts(MODEL, "webshop", Branch("foreign_failure_agent", 1, 1))["failure"]
+    explored = first.rollouts["failure"]["episodes.jsonl"]
     assert "foreign_failure_agent" in explored
 
 

@@ -12,26 +12,26 @@ def plan(*settings):
     return Plan(load_suite("smoke", [f"{FAILURE}.{setting}" for setting in settings]))
 
 
-def train(agent, iteration=1):
-    return "train", PLACE | {"branch": f"coevolve/seed0/iter{iteration}", "agent": agent}
+def train(plan, agent, iteration=1):
+    return plan.require("train", PLACE | {"branch": f"coevolve/seed0/iter{iteration}", "agent": agent})
 
 
 def test_an_objective_and_a_rate_are_those_of_the_failure_agent_alone():
     before, after = plan(), plan(f"dpo={SIMPO}")
-    failure, target = train("failure"), train("target")
-    dpo = after.restricted(*failure).dpo
+    failure, target = train(after, "failure"), train(after, "target")
+    dpo = after.settings(failure).dpo
     assert (dpo.objective.name, dpo.learning_rate) == ("simpo", [0.0007])
     assert dpo.epochs == after.suite.dpo.epochs, "the other keys are the suite's"
-    assert after.restricted(*target).dpo == after.suite.dpo != dpo
-    assert "scores" in before.inputs(*failure) and not {"scores", "reference"} & after.inputs(*failure).keys()
+    assert after.settings(target).dpo == after.suite.dpo != dpo
+    assert "scores" in train(before, "failure").inputs and not {"scores", "reference"} & failure.inputs.keys()
 
 
 def test_settings_of_one_agent_leave_the_jobs_of_the_other_as_they_are():
     before, after = plan(), plan("pairing={hard_negative: 0.5}", f"dpo={SIMPO}")
-    jobs = [job for job in before.jobs() if job in list(after.jobs())]
-    products = {stage for stage, names in jobs if "branch" not in names}
-    changed = [job for job in jobs if before.fingerprint(*job) != after.fingerprint(*job)]
-    assert {(stage, names["agent"]) for stage, names in changed if stage not in products} == {
+    others = {job.key: job for job in after.jobs()}
+    jobs = [job for job in before.jobs() if job.key in others]
+    changed = [job for job in jobs if before.fingerprint(job) != after.fingerprint(others[job.key])]
+    assert {(job.stage.name, job.wildcards["agent"]) for job in changed if job.branch is not None} == {
         ("pairs", "failure"), ("train", "failure"),
     }  # fmt: skip
 
@@ -39,8 +39,10 @@ def test_settings_of_one_agent_leave_the_jobs_of_the_other_as_they_are():
 def test_an_agent_that_explores_more_often_shares_no_rollout_of_the_base():
     after = plan("rollout={k: 3}")
     branch = PLACE | {"branch": "coevolve/seed0/iter1", "agent": "target"}
-    inputs = after.inputs("pairs", branch)
+    inputs = after.require("pairs", branch).inputs
     assert inputs["failure"].endswith("coevolve/seed0/iter1/rollout/failure/episodes.jsonl")
     assert inputs["target"].endswith("base/seed0/rollout/target/episodes.jsonl")
-    assert after.restricted("rollout", branch | {"agent": "failure"}).rollout.k == 3
-    assert after.workload("pairs", branch).kept > plan().workload("pairs", branch).kept
+    assert after.settings(after.require("rollout", branch | {"agent": "failure"})).rollout.k == 3
+    before = plan()
+    kept = [each.workload(each.require("pairs", branch)).kept for each in (after, before)]
+    assert kept[0] > kept[1]

@@ -1,24 +1,26 @@
 """A stage is declared once: nothing else knows stages by name, and each product is a rule with inputs of its own."""
 
 import ast
-import re
 import subprocess
 import sys
+from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite
+from coevolve.export.site_documents import site_documents
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.registry import STAGES
-from coevolve.pipeline.stage import Stage
+from coevolve.pipeline.registry import ENDS, STAGES
 from coevolve.pipeline.targets import targets
-from coevolve.export.site_documents import site_documents
 from coevolve.storage import code_digest
 
-PRODUCTS = [name for name, stage in STAGES.items() if stage.product]
+PRODUCTS = ENDS
+#: Modules of the pipeline that run in jobs.
+OF_JOBS = {"coevolve.pipeline.job", "coevolve.pipeline.accounting"}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def named_stages(tree):
 
 
 def test_no_module_tells_stages_apart_by_name(root):
-    modules = [path for path in (root / "coevolve").rglob("*.py") if path.parent.name != "rules"]
+    modules = [*(root / "coevolve").rglob("*.py")]
     found = {str(path): list(named_stages(ast.parse(path.read_text()))) for path in modules}
     assert {path: lines for path, lines in found.items() if lines} == {}
 
@@ -63,7 +65,7 @@ def test_declarations_are_whole(root):
         assert (root / f"coevolve/pipeline/stages/{name}.py").is_file()
     several = {"sft", "rft_train", "train", "pretrain", "ppo", "grpo", "grpo_round"}
     assert {name for name, stage in STAGES.items() if stage.launchable} == several
-    modules = {path.stem for path in (root / "coevolve/stages").glob("*.py")} - {"__init__"}
+    modules = {path.stem for path in (root / "coevolve/pipeline/stages").glob("*.py")} - {"__init__"}
     assert modules == set(STAGES), "a module in `stages` is a stage"
 
 
@@ -71,24 +73,25 @@ def test_declarations_are_whole(root):
 def test_no_stage_reaches_the_declarations(stage):
     """Its code digest would cover them, and adding a stage would rerun all jobs."""
     reached = {name for name in code_digest.reachable(STAGES[stage].module) if name.startswith("coevolve.pipeline.")}
-    assert reached == {"coevolve.pipeline.branch"}, "which reads a name"
+    planning = {name for name in reached - OF_JOBS if not name.startswith("coevolve.pipeline.stages")}
+    assert planning == {"coevolve.pipeline.branch"}, "which reads a name"
+    others = {name.rpartition(".")[2] for name in reached} & STAGES.keys() - {stage}
+    assert others == {"rft_train": {"sft"}, "steps": {"pairs"}}.get(stage, set()), "the code of another stage"
 
 
 def test_adding_a_stage_reruns_no_job(plan, monkeypatch):
-    jobs = list(plan.jobs())
-    before = [(plan.fingerprint(*job), plan.inputs(*job)) for job in jobs]
-    added = Stage(name="new", help="A new one.", reads=("models",), files=("new.json",), folder="new/{model}")
+    before = [(job.key, plan.fingerprint(job), job.inputs) for job in plan.jobs()]
+    added = replace(STAGES["untrained"], help="A new one.", reads=("models",), files=("new.json",))
     monkeypatch.setitem(STAGES, "new", added)
     again = Plan(plan.suite)
-    assert again.maker("results/smoke/new/tiny/new.json") == ("new", {"model": "tiny"})
-    assert [(again.fingerprint(*job), again.inputs(*job)) for job in jobs] == before
-    assert list(again.jobs()) == jobs
+    made = again.paper.add(added, "new/tiny", {}, {"model": "tiny"})
+    assert again.job("results/smoke/new/tiny/new.json") is made
+    assert [(job.key, again.fingerprint(job), job.inputs) for job in again.jobs()] == before
 
 
 def products_behind(plan, product):
     """The products that a product is made of, itself included."""
-    files = [f"{plan.folder(product, {})}/{name}" for name in STAGES[product].files]
-    return {stage for stage, _ in plan.jobs(files) if STAGES[stage].product}
+    return {job.stage.name for job in plan.jobs(plan.products[product].files)} & {*PRODUCTS}
 
 
 def test_a_product_is_made_alone(plan):
@@ -101,18 +104,18 @@ def test_a_product_is_made_alone(plan):
 def test_every_product_is_a_target_and_a_full_run_makes_them_all(plan):
     listed = {target.name: target for target in targets(plan)}
     assert list(listed)[: len(PRODUCTS)] == PRODUCTS
-    assert sorted(path for product in PRODUCTS for path in listed[product].files) == sorted(plan.targets())
+    assert sorted(path for product in PRODUCTS for path in listed[product].files()) == sorted(plan.targets())
 
 
 def test_the_growth_of_pools_is_a_target_and_a_document_of_suites_with_pools(root, plan, tmp_path):
     with_pools = Plan(load_suite(root / "configs/suites/smoke_agent_data.yaml"), root=tmp_path.as_posix())
     listed = {target.name: target for target in targets(with_pools)}
     assert "task_growth" in listed and "task_growth" not in {target.name for target in targets(plan)}
-    for path in map(Path, listed["task_growth"].files):
+    for path in map(Path, listed["task_growth"].files()):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     (document,) = site_documents(with_pools)
-    assert document.title == "Task growth" and list(map(str, document.paths)) == list(listed["task_growth"].files)
+    assert document.title == "Task growth" and list(map(str, document.paths)) == list(listed["task_growth"].files())
 
 
 def test_a_machine_names_all_products_at_once(root):
@@ -120,10 +123,19 @@ def test_a_machine_names_all_products_at_once(root):
     assert all(job_resources(machine, product).local for product in PRODUCTS)
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_takes_the_wildcards_that_snakemake_gives_it(plan, stage):
-    given = {name for path in plan.outputs(stage) for name in re.findall(r"\{(\w+),", path)}
-    assert given == set(STAGES[stage].known_wildcards)
+def test_snakemake_and_a_person_name_each_job_alike(plan):
+    """Snakemake's only wildcard, which products lack, and the wildcards of `coevolve stage --on`, each name one job."""
+    for job in plan.jobs():
+        named = {} if job.stage.name in PRODUCTS else {"job": job.name}
+        assert plan.of_rule(job.stage.name, named) is job
+        assert plan.require(job.stage.name, job.wildcards) is job
+
+
+def test_all_jobs_of_a_stage_take_the_same_wildcards(plan):
+    taken = defaultdict[str, set[frozenset[str]]](set)
+    for job in plan.jobs():
+        taken[job.stage.name].add(frozenset(job.wildcards))
+    assert {stage: len(names) for stage, names in taken.items() if len(names) > 1} == {}
 
 
 LIGHT = """

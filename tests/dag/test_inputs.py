@@ -9,11 +9,15 @@ from itertools import product
 import pytest
 
 from coevolve.config.loading import load_suite
+from coevolve.config.names import PairKind
+from coevolve.errors import UserError
+from coevolve.methods.pairing import KIND_AGENTS
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.plan import Plan
-from coevolve.errors import UserError
+from coevolve.pipeline.planned import Subject
 
 HOME = "results/smoke_methods"
+WEBSHOP = {"model": "tiny", "env": "webshop"}
 DATA, TINY = f"{HOME}/data/webshop", f"{HOME}/tiny/webshop"
 PLAYED = {"instruction": f"{DATA}/instruction.txt", "prepared": f"{HOME}/prepared/webshop/meta.json"}
 EXPLORED = PLAYED | {"tasks": f"{DATA}/explore.jsonl"}
@@ -87,8 +91,8 @@ JOBS = {
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: " ".join(filter(None, job)))
 def test_a_job_reads_these_files(plan, job):
     stage, branch, agent = job
-    wildcards = {"model": "tiny", "env": "webshop", "branch": branch} | ({"agent": agent} if agent else {})
-    assert plan.inputs(stage, wildcards) == JOBS[job]
+    wildcards = WEBSHOP | {"branch": branch} | ({"agent": agent} if agent else {})
+    assert plan.require(stage, wildcards).inputs == JOBS[job]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +105,7 @@ def test_a_job_reads_these_files(plan, job):
 )
 def test_the_reference_policy_is_the_start_of_the_iteration(plan, method, agent, of, expected):
     place = {"model": "tiny", "env": "webshop", "branch": f"{method}/seed3/iter2", "agent": agent, "of": of}
-    assert plan.inputs("reference", place)["policy"] == expected
+    assert plan.require("reference", place).inputs["policy"] == expected
 
 
 def test_a_compute_matched_control_counts_the_pairs_of_both_agents():
@@ -110,7 +114,9 @@ def test_a_compute_matched_control_counts_the_pairs_of_both_agents():
     def counted(iteration, *overrides):
         plan = Plan(load_suite("smoke_methods", ["seeds=[3]", "iterations.webshop=3", *overrides]))
         branch = {"branch": f"eto_matched/seed3/iter{iteration}", "agent": "target"}
-        return plan.inputs("train", {"model": "tiny", "env": "webshop", **branch})["steps_like"]
+        job = plan.require("train", WEBSHOP | branch)
+        plan.jobs(job.files)
+        return job.inputs["steps_like"]
 
     def pairs(branch, *agents):
         return [f"{TINY}/{branch}/pairs/{agent}/pairs.jsonl" for agent in agents]
@@ -129,13 +135,20 @@ def test_a_compute_matched_control_counts_the_pairs_of_both_agents():
 def test_the_files_of_a_given_checkpoint_are_inputs(tmp_path):
     """So that other weights under the same path are another policy; what the kit wrote beside them is none."""
     changes = ["tiny=null", "pretrain=null", "parameters=1e6", f"path={tmp_path}"]
-    plan = Plan(load_suite("smoke", [f"models.tiny.{change}" for change in changes]))
-    job = ("untrained", {"model": "tiny", "env": "webshop", "branch": "base/untrained"})
-    with pytest.raises(UserError, match=f"{tmp_path}/config.json: input `checkpoint` of stage `untrained` does not"):
-        plan.checked_inputs(*job)
+    suite = load_suite("smoke", [f"models.tiny.{change}" for change in changes])
+
+    def job():
+        plan = Plan(suite)
+        return plan, plan.require("untrained", WEBSHOP | {"branch": "base/untrained"})
+
+    plan, planned = job()
+    problem = str(plan.missing_input(planned))
+    assert problem.startswith(f"{tmp_path}/config.json: input `checkpoint` of stage `untrained` does not")
     for name in ("config.json", "model.safetensors", "policy.json", "provenance.json", ".cache"):
         (tmp_path / name).write_text("{}")
-    assert plan.inputs(*job) == {"checkpoint": [f"{tmp_path}/config.json", f"{tmp_path}/model.safetensors"]}
+    plan, planned = job()
+    assert plan.missing_input(planned) is None
+    assert planned.inputs == {"checkpoint": [f"{tmp_path}/config.json", f"{tmp_path}/model.safetensors"]}
 
 
 def test_the_files_that_a_machine_extends_are_inputs(root, monkeypatch):
@@ -143,32 +156,43 @@ def test_the_files_that_a_machine_extends_are_inputs(root, monkeypatch):
     folder = "configs/machines"
     plan = Plan(load_suite("smoke"), machine=f"{folder}/cpu_pretrained.yaml")
     for stage in ("costs", "failures"):
-        inputs = plan.inputs(stage, {})
+        inputs = plan.products[stage].inputs
         assert inputs["machine"] == f"{folder}/cpu_pretrained.yaml"
         assert inputs["machine_parents"] == [f"{folder}/cpu.yaml"]
-        assert set(plan.input_names(stage, {})) >= inputs.keys()
+        assert set(plan.input_names(plan.products[stage])) >= inputs.keys()
 
 
-def test_a_method_can_score_one_source_alone():
-    for of in ("pairs", "target", "experts_target", "experts_target_failure"):
-        path = f"{TINY}/mine/seed0/iter1/reference/target/{of}/scores.safetensors"
-        assert Plan(load_suite("smoke_methods")).maker(path)[0] == "reference"
+def test_a_method_can_score_one_source_alone(monkeypatch):
+    def scored(row):
+        plan = Plan(load_suite("smoke_methods", ["iterations.webshop=2", f"recipes.mine={row}"]))
+        path = plan.require("train", WEBSHOP | {"branch": "mine/seed0/iter2", "agent": "target"}).inputs["scores"]
+        job = plan.job(path)
+        assert job.stage.name == "reference"
+        assert path == f"{TINY}/mine/seed0/iter2/reference/target/{job.wildcards['of']}/scores.safetensors"
+        return job.wildcards["of"]
+
+    kind = "agents: {target: {trains_on: {expert_target: null, failure_failure: {dpo: 1.0, sft: 0.0}}}}"
+    assert scored("{extends: eto, settings: {pairing: {failures: {keep: random, per_task: 1}}}}") == "pairs"
+    assert scored("{extends: eto}") == "experts_target"
+    assert scored("{extends: coevolve}") == "experts_target_failure"
+    monkeypatch.setitem(KIND_AGENTS, PairKind.FAILURE_FAILURE, ("target", "target"))  # no kind is of one agent yet
+    assert scored(f"{{extends: eto, {kind}}}") == "target"
 
 
 def test_a_frozen_agent_that_explores_once_has_the_same_episodes_in_all_iterations_of_all_rows():
     plan = Plan(load_suite("science_dose"))
     rows, place = ("dose_hardest", "dose_random", "dose_easiest"), ("tiny", "sciworld")
     explored = {
-        (method, iteration): plan.rollouts(*place, Branch(method, 8, iteration))
+        (method, iteration): plan.paper.iteration(Subject(*place, Branch(method, 8, iteration))).rollouts
         for method, iteration in product(rows, (1, 2, 3))
     }
     once = "results/science_dose/tiny/sciworld/dose_hardest/seed8/iter1/rollout/failure/episodes.jsonl"
-    assert {each["failure"] for each in explored.values()} == {once}
-    assert len({each["target"] for each in explored.values()}) == 1 + 3 * 2, "the first iteration's is shared"
-    stage, wildcards = plan.maker(once)
-    assert plan.restricted(stage, wildcards).rollout.k == 8
+    assert {each["failure"]["episodes.jsonl"] for each in explored.values()} == {once}
+    assert len({each["target"].key for each in explored.values()}) == 1 + 3 * 2, "the first iteration's is shared"
+    job = plan.job(once)
+    assert plan.settings(job).rollout.k == 8
     policy = "results/science_dose/tiny/sciworld/base/seed8/policy/failure/policy.json"
-    assert plan.inputs(stage, wildcards)["policy"] == policy
+    assert job.inputs["policy"] == policy
 
 
 def test_shared_iterations_are_played_with_the_settings_of_their_own_row():
@@ -176,9 +200,11 @@ def test_shared_iterations_are_played_with_the_settings_of_their_own_row():
     row = "{extends: eto, shares: eto, shares_first: 1, settings: {rollout: {k: 2}, evaluation: {temperature: 0.7}}}"
     plan = Plan(load_suite("smoke_methods", ["seeds=[3]", "iterations.webshop=3", f"recipes.late={row}"]))
     place, own = ("tiny", "webshop"), f"{TINY}/late/seed3"
-    explored = [plan.rollouts(*place, Branch("late", 3, iteration))["target"] for iteration in (1, 2)]
+    late = [plan.paper.iteration(Subject(*place, Branch("late", 3, iteration))) for iteration in (1, 2)]
+    explored = [each.rollouts["target"]["episodes.jsonl"] for each in late]
     assert explored == [episodes("base/seed3"), f"{own}/iter2/rollout/target/episodes.jsonl"]
-    evaluated = [plan.evaluations("late")[(*place, 3, iteration)] for iteration in range(3)]
-    assert evaluated[:2] == [plan.evaluations("eto")[(*place, 3, iteration)] for iteration in range(2)]
+    records = plan.records(["late", "eto"])
+    evaluated = [records["late", *place, 3, iteration] for iteration in range(3)]
+    assert evaluated[:2] == [records["eto", *place, 3, iteration] for iteration in range(2)]
     assert evaluated[2] == f"{own}/iter2/eval/records.jsonl"
-    assert all(plan.maker(path) for path in (*explored, *evaluated))
+    assert all(plan.job(path) for path in (*explored, *evaluated))

@@ -42,7 +42,7 @@ def test_settings_that_a_job_does_not_declare_are_not_there():
     plan = Plan(load_suite("smoke"))
     job = next(job for job in plan.jobs() if job.stage.name == "pairs")
     settings = part_of(JobFile.of(plan, job).settings)
-    assert {*settings.recipes} == {job.cell.branch.method}
+    assert {*settings.recipes} == {job.subject.branch.method}
     with pytest.raises(AttributeError):
         _ = settings.rollout
 

@@ -5,11 +5,13 @@ import pytest
 
 from coevolve.config.derived.methods import supports
 from coevolve.config.loading import load_suite
+from coevolve.config.machine import Shards
 from coevolve.config.suite import FOLDERS, Suite
 from coevolve.pipeline.branch import Branch
-from coevolve.pipeline.paper import MIRROR
+from coevolve.pipeline.job_file import JobFile
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.planned import MIRROR, Subject
+from coevolve.pipeline.registry import ENDS, STAGES
 
 LARGER = ["iterations.sciworld=3", "iterations.intercode_sql=3", "iterations.webshop=3", "seeds=[0,1]"]
 ENVS = 3
@@ -21,8 +23,9 @@ def plan():
 
 
 def test_nothing_is_computed_twice_and_the_base_is_shared(plan):
-    jobs = [(stage, tuple(sorted(wildcards.items()))) for stage, wildcards in plan.jobs()]
+    jobs = [(job.stage.name, tuple(sorted(job.wildcards.items()))) for job in plan.jobs()]
     assert max(Counter(jobs).values()) == 1
+    assert max(Counter(job.key for job in plan.jobs()).values()) == 1
     counts = Counter(stage for stage, _ in jobs)
     assert counts["data"] == counts["untrained"] == counts["pretrain"] == ENVS
     assert counts["sft"] == ENVS * 4, "two agents, two seeds"
@@ -38,27 +41,47 @@ def test_nothing_is_computed_twice_and_the_base_is_shared(plan):
 
 
 def test_every_output_has_one_maker(plan):
-    for stage, wildcards in plan.jobs():
-        home = MIRROR if stage == "download" else plan.home
-        folder = STAGES[stage].folder.format_map(wildcards)
-        for name in STAGES[stage].files:
-            assert plan.maker(f"{home}/{folder}/{name.format_map(wildcards)}") == (stage, wildcards)
+    for job in plan.jobs():
+        home = MIRROR if job.stage.name == "download" else plan.home
+        names = job.stage.files or (job.wildcards["file"],)
+        assert job.files == [f"{home}/{job.result}/{name}" for name in names]
+        for path in job.outputs:
+            assert plan.job(path) is job
+
+
+def test_the_files_of_a_job_lie_where_its_wildcards_say(plan):
+    for job in plan.jobs():
+        on = job.wildcards
+        if "branch" in on:
+            assert job.result.startswith(f"{on['model']}/{on['env']}/{on['branch']}/")
+            assert str(job.branch) == on["branch"]
+        if "agent" in on:
+            assert on["agent"] in job.result.split("/")
 
 
 def test_no_model_has_the_name_of_another_results_folder(plan):
+    made = [job for suite in ("smoke", "smoke_agent_data") for job in every_job(suite) if not job.stage.shared]
+    assert {job.stage.name for job in made} == {name for name, stage in STAGES.items() if not stage.shared}
     folders = {
-        plan.log("sft").removeprefix(f"{plan.home}/"),
-        *(stage.folder for stage in STAGES.values() if not stage.shared),
+        *(plan.log(job).removeprefix(f"{plan.home}/") for job in plan.jobs()),
+        *(job.result for job in made),
     }
-    assert {folder.split("/")[0] for folder in folders} - {"{model}"} == set(FOLDERS)
+    assert {folder.split("/")[0] for folder in folders} - {"tiny"} == set(FOLDERS)
+
+
+def every_job(suite):
+    """The jobs that a suite can have, those of a divided rollout too."""
+    plan = Plan(load_suite(suite), shards=Shards(rollout=2, evaluate=2))
+    assert plan.by_key("none") is None, "it looked at all jobs"
+    return plan.paper.jobs.values()
 
 
 def test_rows_that_differ_from_the_second_iteration_on_take_coevolves_first_training(plan):
     for row in ("frozen_failure_agent", "beta_10"):
-        targets = [plan.policy("tiny", "sciworld", Branch(row, 0, iteration), "target") for iteration in (1, 2)]
-        assert [target.split("/seed0/")[0].rpartition("/")[2] for target in targets] == ["coevolve", row]
+        made = [plan.paper.iteration(Subject("tiny", "sciworld", Branch(row, 0, iteration))) for iteration in (1, 2)]
+        assert [each.policies["target"].branch.method for each in made] == ["coevolve", row]
         wildcards = {"model": "tiny", "env": "sciworld", "branch": f"{row}/seed0/iter2", "agent": "failure"}
-        explorer = str(plan.inputs("rollout", wildcards)["policy"])
+        explorer = str(plan.require("rollout", wildcards).inputs["policy"])
         trained = row == "beta_10"
         assert explorer.endswith(f"{'coevolve/seed0/iter1' if trained else 'base/seed0'}/policy/failure/policy.json")
 
@@ -76,7 +99,7 @@ def test_stages_read_only_sections_that_exist_and_every_section_is_read(plan):
     assert set(Suite.model_fields) - read == set(), "a config section that no stage reads"
 
 
-PRODUCTS = {name for name, stage in STAGES.items() if stage.product}
+PRODUCTS = {*ENDS}
 
 
 READ_A_MODEL = {"untrained", "pretrain", "sft", "reference", "train", "rollout", "evaluate"}
@@ -111,25 +134,29 @@ def test_the_type_of_final_weights_is_part_of_the_digest_of_what_writes_them(pla
     override = "models.tiny.final_dtype=bfloat16"
     assert changed(plan, override) == {"train"}
     other = Plan(load_suite("smoke", [*LARGER, override]))
-    differ = [on for stage, on in plan.jobs() if plan.fingerprint(stage, on) != other.fingerprint(stage, on)]
-    assert {(on["agent"], Branch.parse(on["branch"]).iteration) for on in differ} == {("target", 3)}
+    differ = differing(plan, other)
+    assert {(job.agent, job.branch.iteration) for job in differ} == {("target", 3)}
     assert len(differ) == ENVS * 2 * 2, "two rows, two seeds"
 
 
 def changed(plan, override):
     """The stages whose jobs have another fingerprint after the override."""
-    other = Plan(load_suite("smoke", [*LARGER, override]))
-    return {stage for stage, on in plan.jobs() if plan.fingerprint(stage, on) != other.fingerprint(stage, on)}
+    return {job.stage.name for job in differing(plan, Plan(load_suite("smoke", [*LARGER, override])))}
+
+
+def differing(plan, other):
+    """The jobs that have another fingerprint in another plan."""
+    return [job for job in plan.jobs() if plan.fingerprint(job) != other.fingerprint(other.by_key(job.key))]
 
 
 def test_measured_gradients_add_their_jobs_and_rerun_analysis_and_costs_alone(plan):
     """Every preference training of a method's own is measured, and no training is added for it."""
     other = Plan(load_suite("smoke", [*LARGER, "gradients.pairs=4"]))
-    jobs, more = ([(stage, *names.values()) for stage, names in each.jobs()] for each in (plan, other))
+    jobs, more = ([(job.stage.name, *job.wildcards.values()) for job in each.jobs()] for each in (plan, other))
     added = set(more) - set(jobs)
     assert set(jobs) < set(more) and {job[0] for job in added} == {"gradients"}
     assert {job[1:] for job in added} == {job[1:] for job in jobs if job[0] == "train"}
-    changed = {stage for stage, names in plan.jobs() if plan.inputs(stage, names) != other.inputs(stage, names)}
+    changed = {job.stage.name for job in plan.jobs() if job.inputs != other.by_key(job.key).inputs}
     assert changed == {"failures", "costs"}
 
 
@@ -139,7 +166,7 @@ def test_the_measured_trainings_of_any_row_are_its_own(root):
     for method in (method for method in suite.recipes if supports(suite, method)):
         jobs = list(Plan(suite.model_copy(update={"methods": [method]})).jobs())
         by_stage = {
-            stage: {tuple(names.values()) for other, names in jobs if other == stage}
+            stage: {tuple(job.wildcards.values()) for job in jobs if job.stage.name == stage}
             for stage in ("train", "gradients")
         }
         own = {names for names in by_stage["train"] if names[2].startswith(f"{method}/")}
@@ -152,17 +179,23 @@ def test_each_seed_can_have_weights_and_a_pretraining_of_its_own(plan):
     assert len(seeds) > 1
     for seed in seeds:
         wildcards = {"model": "tiny", "env": "sciworld", "branch": f"base/seed{seed}", "agent": "failure"}
-        start = own.inputs("sft", wildcards)["start"]
+        start = own.require("sft", wildcards).inputs["start"]
         assert start.endswith(f"pretrained/seed{seed}/policy/target/policy.json")
-        before = own.inputs("pretrain", {**wildcards, "branch": f"pretrained/seed{seed}"})["start"]
+        of_seed = {"model": "tiny", "env": "sciworld", "branch": f"pretrained/seed{seed}"}
+        before = own.require("pretrain", of_seed).inputs["start"]
         assert before.endswith(f"untrained/seed{seed}/policy/target/policy.json")
-    branches = {names["branch"] for stage, names in own.jobs() if stage in ("untrained", "pretrain")}
+    branches = branches_of(own, "untrained", "pretrain")
     assert branches == {
         "base/untrained",
         *(f"{kind}/seed{seed}" for kind in ("untrained", "pretrained") for seed in seeds),
     }
-    shared = {names["branch"] for stage, names in plan.jobs() if stage in ("untrained", "pretrain")}
+    shared = branches_of(plan, "untrained", "pretrain")
     assert shared == {"base/untrained", "base/pretrained"}
+
+
+def branches_of(plan, *stages):
+    """The branches of the jobs of some stages."""
+    return {job.wildcards["branch"] for job in plan.jobs() if job.stage.name in stages}
 
 
 def test_a_file_from_outside_has_one_pin_for_the_download_and_for_its_reader(root):
@@ -177,20 +210,21 @@ def test_a_file_from_outside_has_one_pin_for_the_download_and_for_its_reader(roo
 def test_what_an_endpoint_says_does_not_depend_on_the_sampler(root):
     def fingerprints(*overrides):
         plan = Plan(load_suite(root / "configs/suites/in_context.yaml", overrides))
-        played = [job for job in plan.jobs() if job[0] == "evaluate" and plan.suite.models[job[1]["model"]].endpoint]
-        return [plan.fingerprint(*job) for job in played]
+        evaluated = [job for job in plan.jobs() if job.stage.name == "evaluate"]
+        return [plan.fingerprint(job) for job in evaluated if plan.suite.models[job.wildcards["model"]].endpoint]
 
     assert fingerprints() and fingerprints() == fingerprints("sampler.engine=vllm")
 
 
-def test_the_arguments_of_a_job_change_with_the_names_of_its_inputs(root):
-    def arguments(*overrides: str) -> str:
-        return Plan(load_suite("smoke", overrides)).arguments("data", {"env": "sciworld"})
+def test_the_file_of_a_job_changes_with_the_names_of_its_inputs(root):
+    def planned(*overrides: str) -> dict[str, list[str]]:
+        plan = Plan(load_suite("smoke", overrides))
+        return JobFile.of(plan, plan.require("data", {"env": "sciworld"})).inputs
 
-    assert arguments() == arguments() != arguments("envs.sciworld.experts.path=elsewhere/gold.jsonl")
+    assert planned() == planned() != planned("envs.sciworld.experts.path=elsewhere/gold.jsonl")
 
 
 def test_a_model_of_the_hub_is_fetched_again_for_another_name_or_commit():
     pins = [{"hub": hub, "revision": commit * 40} for hub in ("org/a", "org/b") for commit in "01"]
-    found = {STAGES["snapshot"].digest({"models": {"own": pin}}, {"model": "own"}) for pin in pins}
+    found = {STAGES["snapshot"].pin({"models": {"own": pin}}, {"model": "own"}) for pin in pins}
     assert len(found) == 4

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.config.derived.methods import for_method, with_model
+from coevolve.config.derived.methods import for_method, iterations_of, with_model
 from coevolve.config.derived.recipes import POOL_LEARNING
 from coevolve.config.loading import load_suite
-from coevolve.pipeline.branch import Branch
-from coevolve.pipeline.layout import Layout
-from coevolve.pipeline.plan import Plan
 from coevolve.errors import UserError
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.suite_files import SuiteFiles
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SUITES = (
@@ -53,11 +52,11 @@ def stages_of(suite, method):
 
 def jobs_of(plan, method):
     """(stage, environment, agent, iteration) of every job on the method's own branches."""
-    targets = list(plan.evaluations(method).values())
+    targets = list(plan.records([method], every_model=True).values())
     return {
-        (stage, wildcards["env"], wildcards.get("agent", "target"), branch.iteration)
-        for stage, wildcards in plan.jobs(targets)
-        if "branch" in wildcards and (branch := Branch.parse(wildcards["branch"])).method == method
+        (job.stage.name, job.wildcards["env"], job.wildcards.get("agent", "target"), job.branch.iteration)
+        for job in plan.jobs(targets)
+        if job.branch and job.branch.method == method
     }
 
 
@@ -70,7 +69,7 @@ def test_the_stages_that_make_a_row_are_in_the_plan_and_a_trained_failure_agent_
         recipe, jobs = suite.recipes[method], jobs_of(plan, method)
         for env, (agent, spec) in product(suite.envs, recipe.agents.items()):
             learns = bool(spec.trains_on) or (recipe.learns != "preference" and agent == "target")
-            for stage in stages_of(suite, method) if learns and plan.iterations(env, method) else ():
+            for stage in stages_of(suite, method) if learns and iterations_of(suite, env, method) else ():
                 of_agent = "target" if stage in SHARED else agent
                 made = [job for job in jobs if job[:3] == (stage, env, of_agent)]
                 assert made, f"{name}: {method} on {env} never runs `{stage}` for its {agent} agent"
@@ -85,9 +84,9 @@ def test_a_full_run_of_smoke_methods_has_the_rows_and_products_of_paper():
     def made(suite):
         """The rows that are judged, the products and tables, and the stages that make them."""
         plan = Plan(load_suite(suite))
-        rows = {method for method, *_ in plan.inputs("verdicts", {})["records"]}
+        rows = {method for method, *_ in plan.products["verdicts"].inputs["records"]}
         products = {path.removeprefix(plan.home) for path in plan.targets()}
-        return rows, products, {stage for stage, _ in plan.jobs()}
+        return rows, products, {job.stage.name for job in plan.jobs()}
 
     (rows, products, stages), (small_rows, small_products, small_stages) = made("paper"), made("smoke_methods")
     assert rows == {"sft", "ppo", "rft", "eto", "coevolve", "positive_agent"} and rows <= small_rows
@@ -97,18 +96,19 @@ def test_a_full_run_of_smoke_methods_has_the_rows_and_products_of_paper():
 
 def test_a_row_with_a_model_of_its_own_is_run_with_that_model_alone():
     plan = Plan(load_suite("in_context"))
-    records = plan.inputs("table1", {})["records"]
+    records = plan.products["table1"].inputs["records"]
     assert {(method, model) for method, model, *_ in records if model != "llama2-7b-chat"} == {
         ("gpt4", "gpt4"), ("gpt35", "gpt35")
     }  # fmt: skip
     assert {model for method, model, *_ in records if method not in ("gpt4", "gpt35")} == {"llama2-7b-chat"}
-    assert {jobs["model"] for stage, jobs in plan.jobs() if stage == "evaluate"} == {*plan.suite.models}
+    evaluated = [job for job in plan.jobs() if job.stage.name == "evaluate"]
+    assert {job.wildcards["model"] for job in evaluated} == {*plan.suite.models}
     assert plan.home == Plan(load_suite("paper")).home, "no training is repeated"
     with pytest.raises(UserError, match="`gpt4` needs an environment, method or model"):
         load_suite("paper", ["methods=[sft, gpt4]"])
 
 
 def test_whether_tasks_can_be_learnt_is_read_from_the_first_iteration_of_its_row():
-    layout = Layout(load_suite("smoke_methods", ["recipes.grpo.iterations=2"]))
+    files = SuiteFiles(load_suite("smoke_methods", ["recipes.grpo.iterations=2"]))
     folder = "results/smoke_methods/tiny/webshop/grpo/seed0/iter1/policy/target"
-    assert layout.practice() == {("webshop", 0): f"{folder}/episodes.jsonl"}
+    assert files.practice() == {("webshop", 0): f"{folder}/episodes.jsonl"}

@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 from coevolve.config.loading import load_suite
+from coevolve.pipeline.job_server import JobServer
 from coevolve.pipeline.plan import Plan
 from coevolve.records.episodes import Task, Trajectory
 from coevolve.records.evaluation import EvalRecord
-from coevolve.pipeline.job_server import JobServer
 from coevolve.storage import jsonl, provenance
 
 PACKAGE, SUITE = "guess-game", "configs/guess.yaml"
@@ -20,7 +20,7 @@ FINGERPRINTS = """
 from coevolve.config.loading import load_suite
 from coevolve.pipeline.plan import Plan
 plan = Plan(load_suite("configs/suites/smoke.yaml"))
-print(*(f"{stage} {wildcards} {plan.fingerprint(stage, wildcards)}" for stage, wildcards in plan.jobs()), sep="\\n")
+print(*(f"{job.stage.name} {job.wildcards} {plan.fingerprint(job)}" for job in plan.jobs()), sep="\\n")
 """
 
 
@@ -34,7 +34,7 @@ def before(root):
     """Fingerprints of other environments' jobs in this kit, without the page's environment."""
     with contextlib.chdir(root):
         plan = Plan(load_suite("configs/suites/smoke.yaml"))
-        return [f"{stage} {wildcards} {plan.fingerprint(stage, wildcards)}" for stage, wildcards in plan.jobs()]
+        return [f"{job.stage.name} {job.wildcards} {plan.fingerprint(job)}" for job in plan.jobs()]
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from coevolve.pipeline.paper import MIRROR
 from coevolve.export import suite_evidence
 from coevolve.export.suite_export import JOBS
+from coevolve.pipeline.planned import MIRROR
 from coevolve.records.provenance import Provenance
 from coevolve.storage import provenance
 from tools import front_page

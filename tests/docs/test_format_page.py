@@ -13,9 +13,10 @@ from coevolve.assets.hub import Manifest
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
-from coevolve.pipeline.registry import STAGES
 from coevolve.follow.reverify import Reverification
 from coevolve.methods import pairing
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.stages.evaluate import records
 from coevolve.records.drops import Drop
 from coevolve.records.episodes import PolicyRef, Task, Trajectory, Turn
 from coevolve.records.evaluation import EpisodeNotes, EvalRecord
@@ -29,7 +30,6 @@ from coevolve.report.power import Expectations
 from coevolve.report.regime import RegimeCheck
 from coevolve.report.table import Table
 from coevolve.report.verdicts import Verdict
-from coevolve.pipeline.stages.evaluate import records
 from coevolve.train.train_report import KIND_METRICS, kind_means
 
 RECORDS = [Task, Trajectory, EvalRecord, PreferencePair, Drop, PairingSummary, PolicyRef, Provenance, TrainReport,

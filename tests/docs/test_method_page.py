@@ -53,7 +53,7 @@ def test_the_other_commands_run(page, planned, here):
     dry, other = planned.shell(page.commands[2]), here(page.commands[3])
     assert len(page.commands) == 4
     assert "rule ablation:" in dry
-    assert "branch=eto_nll/seed0/iter1" in dry
+    assert re.search(r"job=\S+/eto_nll/seed0/iter1/", dry)
     assert "Suite smoke on" in other
 
 
@@ -76,8 +76,8 @@ def test_the_suite_of_the_page_on_reuse_is_planned_with_its_flag(read, kit):
     (suite,), (command,) = page.blocks("yaml"), page.commands
     kit.write("configs/longer.yaml", suite)
     printed = kit.shell(command.replace(" -n ", " -n -p "))
-    assert "rule train:" in printed and "branch=eto/seed0/iter1" in printed
-    assert re.search("--suite longer .*--no-reuse ", " ".join(printed.split()))
+    assert "rule train:" in printed and re.search(r"job=\S+/eto/seed0/iter1/policy/target", printed)
+    assert re.search(r" job results/longer/\.jobs/\S+ --no-reuse ", " ".join(printed.split()))
     wrong = kit.ask(*shlex.split(command.replace("reuse=false", "reuse=never")))
     sentence = "--config reuse=never: write `reuse=false` to run every job, or leave it out."
     assert wrong.returncode != 0 and f"coevolve: {sentence}" in wrong.stderr

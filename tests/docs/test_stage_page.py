@@ -12,7 +12,8 @@ from coevolve.pipeline.stage import Stage
 from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl
 
-TABLE = "coevolve/pipeline/rules/pairs.py"
+PAPER, MODULE = "coevolve/pipeline/paper.py", "coevolve/pipeline/stages/lengths.py"
+EVALUATE = '        return self._play(evaluate.STAGE, cell if alone else policy.cell, "eval", policy, tasks)\n'
 BRANCH = "tiny/webshop/base/untrained"
 EVALUATED = f"results/glance/{BRANCH}/eval/records.jsonl"
 
@@ -33,9 +34,10 @@ def added(page, kit, made):
     kit.write("configs/glance.yaml", SUITE)
     shutil.copytree(made / "results", kit.folder / "results", dirs_exist_ok=True)
     kit.run("snakemake", "--profile", "smoke", "--config", "suite=glance", "--touch", "--forceall", "--", EVALUATED)
-    declaration, module = page.blocks("python")
-    kit.edit(TABLE, "STAGES = (PAIRING, STEPS, SELECT)\n", f"\n{declaration}")
-    kit.write("coevolve/pipeline/stages/lengths.py", module)
+    module, call = page.blocks("python")
+    kit.write(MODULE, module)
+    kit.edit(PAPER, "    grpo_round,\n", "    grpo_round,\n    lengths,\n")
+    kit.edit(PAPER, EVALUATE, call)
     return kit
 
 
@@ -83,4 +85,4 @@ def test_the_table_names_every_field(page):
 
 def test_what_it_adds_keeps_to_the_style(added):
     for check in (("check",), ("format", "--check")):
-        added.run("ruff", *check, TABLE, "coevolve/pipeline/stages/lengths.py")
+        added.run("ruff", *check, PAPER, MODULE)

@@ -7,8 +7,8 @@ import pytest
 from checkout import copy_of, environment
 
 from coevolve.config.kinds import has_module, known_kinds, section_class
-from coevolve.pipeline.registry import STAGES
 from coevolve.envs.registry import is_refused, optional
+from coevolve.pipeline.registry import STAGES
 from coevolve.records.episodes import Turn
 from coevolve.storage.code_digest import reachable
 
@@ -18,8 +18,9 @@ FINGERPRINTS = """
 from coevolve.config.loading import load_suite
 from coevolve.pipeline.plan import Plan
 plan = Plan(load_suite("configs/suites/smoke.yaml"))
-for stage, wildcards in [*plan.jobs(), ("gold", {"env": "sciworld"})]:
-    print(stage, wildcards.get("env", "-"), sorted(wildcards.items()), plan.fingerprint(stage, wildcards), sep="\\t")
+for job in [*plan.jobs(), plan.require("gold", {"env": "sciworld"})]:
+    named = sorted(job.wildcards.items())
+    print(job.stage.name, job.wildcards.get("env", "-"), named, plan.fingerprint(job), sep="\\t")
 """
 
 

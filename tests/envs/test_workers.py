@@ -20,11 +20,11 @@ from coevolve import seeds
 from coevolve.chat.prompts import write_action
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
-from coevolve.pipeline.plan import Plan
 from coevolve.envs import registry
 from coevolve.envs.base import EnvError, Setup
 from coevolve.envs.workers import environments, pool
 from coevolve.errors import UserError
+from coevolve.pipeline.plan import Plan
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.records.episodes import StopReason
 from coevolve.rollout import THREADS
@@ -266,8 +266,10 @@ def test_many_episodes_at_once(tmp_path):
 
 def test_processes_rerun_nothing(root):
     plans = [Plan(load_suite(root / "configs/suites/smoke.yaml", [f"envs.webshop.processes={n}"])) for n in (0, 3)]
-    assert len({tuple(plan.fingerprint(*job) for job in plan.jobs()) for plan in plans}) == 1
-    assert [plan.restricted("rollout", {"env": "webshop"}).envs["webshop"].processes for plan in plans] == [0, 3]
+    assert len({tuple(plan.fingerprint(job) for job in plan.jobs()) for plan in plans}) == 1
+    on = {"model": "tiny", "env": "webshop", "branch": "base/seed0", "agent": "target"}
+    settings = [plan.settings(plan.require("rollout", on)) for plan in plans]
+    assert [each.envs["webshop"].processes for each in settings] == [0, 3]
 
 
 REPLACED = """

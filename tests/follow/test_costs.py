@@ -13,11 +13,9 @@ from small_run import run_job
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite, read_machine
 from coevolve.config.machine import Shards
-from coevolve.pipeline.layout import Layout
-from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.registry import STAGES
 from coevolve.errors import UserError
 from coevolve.follow import disk, estimates
+from coevolve.pipeline.plan import Plan
 from coevolve.report import costs
 from coevolve.report.number_text import readable
 
@@ -35,11 +33,16 @@ def plan(root, machine, tmp_path, monkeypatch):
 
 #: A full run of `paper` makes the positive-agent ablation too.
 ROWS_ALONE = "ablations.positive_agent.default=false"
-WILDCARDS = {"model": "llama2-7b-chat", "env": "webshop", "branch": "base/seed0", "agent": "target"}
+EVALUATED = {"model": "llama2-7b-chat", "env": "webshop", "branch": "base/seed0"}
+WILDCARDS = {**EVALUATED, "agent": "target"}
+
+
+def workload(plan, stage, names):
+    return plan.workload(plan.require(stage, names))
 
 
 def test_fine_tuning_is_six_operations_a_weight_token_and_epoch(plan, machine):
-    found = estimates.cost(plan, machine, "sft", WILDCARDS)
+    found = estimates.cost(plan, machine, plan.require("sft", WILDCARDS))
     learning = (found.seconds - machine.costs.startup_seconds) * 4 / 3600
     assert learning == pytest.approx(6 * 6.74e9 * 1823 * 2000 * 3 / (9.89e14 * 0.2) / 3600)
     assert 0.5 < learning < 0.7
@@ -48,24 +51,29 @@ def test_fine_tuning_is_six_operations_a_weight_token_and_epoch(plan, machine):
 
 
 def test_parts_cost_together_what_the_whole_costs_but_for_their_starts(root, plan, machine):
-    whole = Plan(plan.suite, root=plan.root)
-    names = {key: value for key, value in WILDCARDS.items() if key != "agent"}
-    alone = estimates.cost(whole, machine, "shard", {**names, "whole": "rollout/target", "part": "1of1"})
-    part = estimates.cost(plan, machine, "shard", {**names, "whole": "rollout/target", "part": "1of4"})
+    names = {**EVALUATED, "whole": "rollout/target"}
+    whole, divided = (
+        Plan(plan.suite, root=plan.root, shards=Shards(rollout={"webshop": number, "sciworld": 2}, evaluate=1))
+        for number in (1, 4)
+    )
+    alone = estimates.cost(whole, machine, whole.require("shard", {**names, "part": "1of1"}))
+    part = estimates.cost(divided, machine, divided.require("shard", {**names, "part": "1of4"}))
     start = machine.costs.startup_seconds
     assert 4 * (part.seconds - start) == pytest.approx(alone.seconds - start)
-    assert estimates.cost(plan, machine, "rollout", WILDCARDS).gpu_hours == 0, "putting them together is no work"
+    joined = plan.require("rollout", WILDCARDS)
+    assert estimates.cost(plan, machine, joined).gpu_hours == 0, "putting them together is no work"
 
 
 def test_turns_cost_what_their_environment_declares_times_the_machines_scale(plan, machine):
     expected = plan.suite.envs["webshop"].expected
     slower = machine.model_copy(update={"costs": machine.costs.model_copy(update={"turn_scale": 3.0})})
     whole = Plan(plan.suite, root=plan.root)
-    once, thrice = (estimates.cost(whole, each, "evaluate", WILDCARDS).seconds for each in (machine, slower))
+    job = whole.require("evaluate", EVALUATED)
+    once, thrice = (estimates.cost(whole, each, job).seconds for each in (machine, slower))
     turns = expected.evaluate * plan.suite.evaluation.samples * expected.turns
     assert thrice - once == pytest.approx(2 * turns * expected.turn_seconds)
-    written = estimates.cost(whole, machine, "evaluate", WILDCARDS).bytes
-    assert written == 12 * whole.workload("evaluate", WILDCARDS).kept > 0
+    written = estimates.cost(whole, machine, job).bytes
+    assert written == 12 * whole.workload(job).kept > 0
 
 
 def test_a_line_adds_up_what_was_made_here_and_counts_what_another_suite_made():
@@ -80,26 +88,24 @@ def test_a_line_adds_up_what_was_made_here_and_counts_what_another_suite_made():
 
 def test_continuations_are_played_from_each_second_step_at_half_the_cost(root):
     names, paper = {**WILDCARDS, "branch": "ipr/seed0/iter1"}, root / "configs/suites/paper.yaml"
-    of = {every: Plan(load_suite(paper, [f"steps.every={every}"])).workload("steps", names).write for every in (1, 2)}
+    of = {every: workload(Plan(load_suite(paper, [f"steps.every={every}"])), "steps", names).write for every in (1, 2)}
     assert of[1] == pytest.approx(2 * of[2]) and of[2] > 0
 
 
 def test_rejection_sampling_trains_on_the_experts_and_the_successes_expected_of_its_exploration(plan):
     """`sft_all` explores nothing and has an expert for each explored task."""
-    layout, expected = Layout(plan.suite), plan.suite.envs["webshop"].expected
+    expected = plan.suite.envs["webshop"].expected
     succeeded = 1 - expected.failures
     for method, of_a_task in (("sft_all", 1.0), ("rft", succeeded), ("rft_10", 10 * succeeded)):
-        trained = STAGES["rft_train"].workload(layout, {**WILDCARDS, "branch": f"{method}/seed0/iter1"}).train
+        trained = workload(plan, "rft_train", {**WILDCARDS, "branch": f"{method}/seed0/iter1"}).train
         examples = expected.experts + expected.explore * of_a_task
         assert trained == pytest.approx(examples * expected.tokens * plan.suite.sft.epochs), method
 
 
 def test_a_compute_matched_control_trains_on_as_much_as_the_agents_that_it_is_matched_to(plan):
-    layout = Layout(plan.suite)
-
     def trained(method, iteration, agent="target"):
         branch = f"{method}/seed0/iter{iteration}"
-        return STAGES["train"].workload(layout, {**WILDCARDS, "branch": branch, "agent": agent}).train
+        return workload(plan, "train", {**WILDCARDS, "branch": branch, "agent": agent}).train
 
     target, failure = trained("coevolve", 2), trained("coevolve", 2, "failure")
     assert trained("eto_matched", 2) == pytest.approx(target + failure) and failure > 0
@@ -109,18 +115,20 @@ def test_a_compute_matched_control_trains_on_as_much_as_the_agents_that_it_is_ma
 def test_gradients_cost_one_forward_and_two_backward_passes_over_the_measured_pairs_at_two_policies(root, machine):
     plan = Plan(load_suite(root / "configs/suites/paper.yaml", ["gradients.pairs=32"]))
     names = {**WILDCARDS, "branch": "coevolve/seed0/iter1"}
-    seconds = estimates.cost(plan, machine, "gradients", names).seconds - machine.costs.startup_seconds
+    seconds = estimates.cost(plan, machine, plan.require("gradients", names)).seconds - machine.costs.startup_seconds
     pairs, tokens = 3 * 32, 2 * plan.suite.envs["webshop"].expected.tokens
     assert seconds == pytest.approx(2 * (2 + 2 * 4) * 6.74e9 * pairs * tokens / (9.89e14 * 0.2))
-    assert not any(stage == "gradients" for stage, _ in Plan(load_suite(root / "configs/suites/paper.yaml")).jobs())
+    jobs = Plan(load_suite(root / "configs/suites/paper.yaml")).jobs()
+    assert not any(job.stage.name == "gradients" for job in jobs)
 
 
 def test_playing_costs_what_the_engine_that_plays_takes(root, plan, machine):
     """vLLM where the suite samples with it; the built-in engine elsewhere, and in trainings that play."""
 
     def rates(stage, branch, suite=plan.suite):
-        names = {**WILDCARDS, "branch": branch}
-        work, seconds = (Plan(suite).workload(stage, names), estimates.cost(Plan(suite), machine, stage, names).seconds)
+        whole, names = Plan(suite), EVALUATED if stage == "evaluate" else WILDCARDS
+        job = whole.require(stage, {**names, "branch": branch})
+        work, seconds = whole.workload(job), estimates.cost(whole, machine, job).seconds
         flops = 9.89e14 * job_resources(machine, stage).processes
         trained = 6 * 6.74e9 * work.train / (flops * machine.costs.training)
         left = seconds - machine.costs.startup_seconds - work.turn_seconds - trained
@@ -176,7 +184,7 @@ def test_a_batch_that_the_processes_of_its_training_do_not_divide_is_refused_bef
 
 
 def test_what_was_measured_stands_beside_what_was_predicted_for_it(plan, machine):
-    folder = plan.folder("sft", WILDCARDS)
+    folder = plan.require("sft", WILDCARDS).folder
     Path(folder).mkdir(parents=True)
     Path(folder, "provenance.json").write_text(json.dumps({"seconds": 7200.0, "cpu_seconds": 3600.0}))
     rows = {row.name: row for row in costs.lines((stage, cost) for stage, _, cost in estimates.jobs(plan, machine))}
@@ -216,11 +224,10 @@ def test_the_fit_finds_the_constants_that_the_jobs_were_made_with(root, tmp_path
         update={"costs": own.model_copy(update={**other, "startup_seconds": own.startup_seconds * 2})}
     )
     plan = Plan(load_suite(root / "configs/suites/smoke.yaml"), root=str(tmp_path / "results"))
-    for stage, wildcards in plan.jobs():
-        if seconds := estimates.cost(plan, real, stage, wildcards).seconds:
-            folder = Path(plan.folder(stage, wildcards))
-            folder.mkdir(parents=True)
-            (folder / "provenance.json").write_text(json.dumps({"seconds": seconds}))
+    for job in plan.jobs():
+        if seconds := estimates.cost(plan, real, job).seconds:
+            Path(job.folder).mkdir(parents=True)
+            Path(job["provenance.json"]).write_text(json.dumps({"seconds": seconds}))
     command = [sys.executable, root / "benchmarks/costs.py", "--suite", root / "configs/suites/smoke.yaml"]
     said = subprocess.run(
         [*command, "--machine", machine], cwd=tmp_path, capture_output=True, text=True, check=True
@@ -265,7 +272,7 @@ def test_the_paper_takes_27_gpu_hours_and_its_starts_are_printed(plan, machine, 
     plan = Plan(rows, root=plan.root, shards=machine.shards)
     costs_then = {"training": 0.4, "vllm_reading": 0.4, "vllm_writing": 0.03, "startup_seconds": 120}
     then = machine.model_copy(update={"costs": machine.costs.model_copy(update=costs_then)})
-    jobs = [(stage, estimates.cost(plan, then, stage, on)) for stage, on in plan.jobs()]
+    jobs = [(job.stage.name, estimates.cost(plan, then, job)) for job in plan.jobs()]
     assert sum(cost.gpu_hours for _, cost in jobs) <= 27
     wide = {stage: then.stages[stage].model_copy(update={"gpus": 8, "processes": 8}) for stage in ("sft", "train")}
     of_four = Shards(rollout=4, evaluate=1)
@@ -285,18 +292,19 @@ def test_the_paper_takes_27_gpu_hours_and_its_starts_are_printed(plan, machine, 
 def test_a_checkpoint_is_linked_and_a_tiny_model_written(root):
     kept = {}
     for suite, model in (("real", "smollm2-135m"), ("smoke", "tiny")):
-        layout = Layout(load_suite(suite))
-        kept[suite] = STAGES["untrained"].workload(layout, {"model": model}).keeps_weights
+        plan = Plan(load_suite(suite))
+        (job, *_) = (job for job in plan.jobs() if job.stage.name == "untrained" and job.subject.model == model)
+        kept[suite] = plan.workload(job).keeps_weights
     assert kept == {"real": False, "smoke": True}
 
 
 def test_an_untrained_policy_plays_the_episodes_that_are_expected_of_it(root):
-    layout = Layout(load_suite(root / "configs/suites/real.yaml"))
+    plan = Plan(load_suite(root / "configs/suites/real.yaml"))
     rows = {
-        branch: STAGES["evaluate"].workload(layout, {"model": "smollm2-135m", "env": "sciworld", "branch": branch})
+        branch: workload(plan, "evaluate", {"model": "smollm2-135m", "env": "sciworld", "branch": branch})
         for branch in ("base/untrained", "in_context/seed0", "base/seed0", "eto/seed0/iter1")
     }
-    expected = layout.suite.envs["sciworld"].expected
+    expected = plan.suite.envs["sciworld"].expected
     for branch, means in zip(rows, [expected.untrained, expected.untrained, expected, expected], strict=True):
         assert rows[branch].write == expected.evaluate * means.turns * means.action_tokens
         assert rows[branch].read + rows[branch].write == expected.evaluate * means.tokens
@@ -306,12 +314,12 @@ def test_an_untrained_policy_plays_the_episodes_that_are_expected_of_it(root):
 def test_expert_pairs_are_expected_of_their_own_share_of_rollouts(root):
     """Without the share, of every failure."""
     place = {**WILDCARDS, "branch": "coevolve/seed0/iter1"}
-    layouts = [
-        Layout(load_suite(root / "configs/suites/paper.yaml", settings))
+    plans = [
+        Plan(load_suite(root / "configs/suites/paper.yaml", settings))
         for settings in ([], ["envs.webshop.expected.expert_pair_share=0.25"])
     ]
-    of_failures, of_quarter = (STAGES["train"].workload(layout, place).train for layout in layouts)
-    suite = layouts[0].suite
+    of_failures, of_quarter = (workload(plan, "train", place).train for plan in plans)
+    suite = plans[0].suite
     expected = suite.envs["webshop"].expected
     pairs = 2 * expected.explore * (expected.failures - 0.25)  # with both agents' rollouts
     assert of_failures - of_quarter == pytest.approx(pairs * 2 * expected.tokens * suite.dpo.epochs)
@@ -321,7 +329,7 @@ def test_a_reviewer_needs_one_gpu_and_no_file_but_the_model(root, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     alone = read_machine(root / "configs/machines/one-gpu.yaml")
     plan = Plan(load_suite(root / "configs/suites/reviewer.yaml"), root=str(tmp_path), shards=alone.shards)
-    stages = {stage for stage, _ in plan.jobs()}
+    stages = {job.stage.name for job in plan.jobs()}
     assert "snapshot" in stages and "download" not in stages
     assert all(job_resources(alone, stage).processes == 1 and job_resources(alone, stage).gpus <= 1 for stage in stages)
     total = costs.lines((stage, cost) for stage, _, cost in estimates.jobs(plan, alone))[-1]
@@ -338,7 +346,7 @@ def test_every_model_of_the_hub_is_planned_from_its_pinned_commit(root, tmp_path
     suite.write_text(f"extends: [{', '.join(parts)}]\nsuite: own\nprotocol: fixed\nseeds: [0]\nmethods: [sft]\n")
     plan = Plan(load_suite(suite))
     assert list(plan.suite.models) == [name]
-    assert [wildcards for stage, wildcards in plan.jobs() if stage == "snapshot"] == [{"model": name}]
+    assert [job.wildcards for job in plan.jobs() if job.stage.name == "snapshot"] == [{"model": name}]
 
 
 def test_jobs_that_were_not_estimated_when_they_ran_are_left_out_and_counted(made, tmp_path):
@@ -372,9 +380,7 @@ def test_the_costs_of_a_slurm_run_have_what_its_accounting_counts(root, made, tm
             record = json.loads(path.read_text())
             path.write_text(json.dumps(record | {"stage": "train" if number < 18 else "sft", "slurm_job": str(number)}))
         text, _ = costs_of(plan)
-        rows = {
-            row["name"]: row for row in json.loads(Path(plan.folder("costs", {}), "costs.json").read_text())["slurm"]
-        }
+        rows = {row["name"]: row for row in json.loads(Path(plan.products["costs"]["costs.json"]).read_text())["slurm"]}
     assert "Slurm's accounting of this run" in text
     assert {name: row["attempts"] for name, row in rows.items()} == {
         "train": 3, "sft": 1, "failed": 1, "cancelled": 1, "all": 6,
@@ -389,7 +395,7 @@ def test_the_costs_of_a_slurm_run_have_what_its_accounting_counts(root, made, tm
 
 def costs_of(plan):
     """The text of the stage `costs`, which runs here, and its numbers of jobs by stage."""
-    run_job(plan, ("costs", {}))
-    folder = Path(plan.folder("costs", {}))
+    run_job(plan, plan.products["costs"])
+    folder = Path(plan.products["costs"].folder)
     rows = json.loads((folder / "costs.json").read_text())["stage"]
     return (folder / "costs.md").read_text(), {row["name"]: row["jobs"] for row in rows}

@@ -15,13 +15,13 @@ from checkout import Copy, copy_of
 from coevolve.assets import images
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import Machine
-from coevolve.pipeline.machine import load_machine
 from coevolve.envs.sciworld import doctor as sciworld
 from coevolve.envs.sciworld import replay
 from coevolve.envs.webshop import doctor as webshop
 from coevolve.errors import UserError
 from coevolve.follow import doctor, preflight, slurm
 from coevolve.pipeline import devices, required_files
+from coevolve.pipeline.machine import load_machine
 from coevolve.storage import files
 
 #: The nodes that `fake_slurm` lists: CPUs, MB, time limit, number.

@@ -4,12 +4,12 @@ import pytest
 
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite
+from coevolve.follow import job_text
+from coevolve.follow.forecast import Forecast
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
-from coevolve.follow import job_text
-from coevolve.follow.forecast import Forecast, job_id
 
-A, B, C, D = (("a",), ("b",), ("c",), ("d",))
+A, B, C, D = "abcd"
 #: `d` waits for `b` and `c`, which wait for `a`.
 DIAMOND = {A: set(), B: {A}, C: {A}, D: {B, C}}
 
@@ -50,9 +50,9 @@ def test_what_waits_for_a_failed_job_is_blocked():
 def test_every_job_of_a_suite_has_a_name_and_an_estimate(suite):
     machine = load_machine("h100")
     plan = Plan(load_suite(suite), shards=machine.shards)
-    jobs = list(plan.jobs())
-    names = [job_text.job_label(plan.suite, *job) for job in jobs]
-    assert len(set(names)) == len(names) == len({job_id(*job) for job in jobs})
+    jobs = plan.jobs()
+    names = [job_text.job_label(plan.suite, job) for job in jobs]
+    assert len(set(names)) == len(names) == len({job.key for job in jobs})
     forecast = Forecast.of(plan, machine, jobs, 64, cluster=True)
     assert max(forecast.seconds.values()) <= forecast.whole < sum(forecast.seconds.values())
 
@@ -83,9 +83,9 @@ def test_the_error_of_a_log(tmp_path, log, sentence):
 
 def test_jobs_on_the_only_gpu_are_forecast_one_after_the_other():
     machine, plan = load_machine("one-gpu"), Plan(load_suite("reviewer"))
-    jobs = list(plan.jobs())
+    jobs = plan.jobs()
     forecast = Forecast.of(plan, machine, jobs, 8, cluster=False)
-    widths = {stage: forecast.width[job_id(stage, wildcards)] for stage, wildcards in jobs}
+    widths = {job.stage.name: forecast.width[job.key] for job in jobs}
     assert widths["train"] == widths["rollout"] == 8 and widths["pairs"] == job_resources(machine, "pairs").cpus == 2
-    gpu_seconds = sum(forecast.seconds[job_id(*job)] for job in jobs if job_resources(machine, job[0]).gpus)
+    gpu_seconds = sum(forecast.seconds[job.key] for job in jobs if job_resources(machine, job.stage.name).gpus)
     assert forecast.whole >= gpu_seconds

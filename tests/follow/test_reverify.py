@@ -11,14 +11,14 @@ from coevolve.config.loading import load_suite
 from coevolve.config.recorded import settings_here
 from coevolve.config.restriction import as_dict
 from coevolve.config.sections import Quirks
-from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.registry import STAGES
-from coevolve.pipeline.stage import files_by_name, files_of, results_by_name
 from coevolve.follow import remaking
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import files_by_name, files_of, results_by_name
+from coevolve.pipeline.registry import REMADE
+from coevolve.pipeline.stages import evaluate
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
 from coevolve.shipped import CONFIGS
-from coevolve.pipeline.stages import evaluate
 from coevolve.storage import jsonl, provenance
 
 EVALUATED = "tiny/webshop/coevolve/seed0/iter1/eval"
@@ -229,15 +229,16 @@ def test_an_archive_has_what_its_check_reads_but_the_shop_and_the_policies(
 def test_a_job_that_is_made_again_has_the_sections_and_inputs_of_the_suites_job(root, monkeypatch, name):
     monkeypatch.chdir(root)
     plan, stages = Plan(load_suite(name)), set()
-    for stage, wildcards in plan.jobs():
-        if not STAGES[stage].remade or stage in stages:
+    for planned in plan.jobs():
+        stage, inputs = planned.stage.name, planned.inputs
+        if stage not in REMADE or stage in stages:
             continue
         stages.add(stage)
-        inputs, config = plan.inputs(stage, wildcards), as_dict(plan.restricted(stage, wildcards))
+        config = as_dict(plan.settings(planned))
         values = dict.fromkeys(("config_digest", "code_digest", "commit", "container", "started"), "")
         values |= {
             "stage": stage,
-            "wildcards": wildcards,
+            "wildcards": planned.wildcards,
             "config": settings_here(config),
             "inputs": dict.fromkeys(files_of(inputs), ""),
         }

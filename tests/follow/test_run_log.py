@@ -6,11 +6,12 @@ import pytest
 from snakemake.logging import LogEvent
 
 from coevolve.config.loading import load_suite
-from coevolve.pipeline.plan import Plan
 from coevolve.follow.run_log import RunLog, end_message
 from coevolve.follow.run_record import RunRecord
+from coevolve.pipeline.plan import Plan
 
-JOBS = [("data", {"env": "webshop"}), ("untrained", {"model": "tiny", "env": "webshop", "branch": "base/untrained"})]
+#: Stage and name.
+JOBS = [("data", "data/webshop"), ("untrained", "tiny/webshop/base/untrained/policy/target")]
 
 
 class Printed:
@@ -21,7 +22,8 @@ class Printed:
         plan = Plan(load_suite("smoke"))
         self._log = RunLog(plan)
         record = {"command": "snakemake", "machine": "cpu", "overrides": [], "started": 0.0, "slots": 2}
-        self._log.begin(RunRecord(**record, cluster=cluster, jobs=JOBS, todo=[0, 1]))
+        jobs = [f"{plan.home}/{name}" for _, name in JOBS]
+        self._log.begin(RunRecord(**record, cluster=cluster, jobs=jobs, todo=[0, 1]))
         self.first = self._lines()
 
     def lines(self, text: str = "", level: int = logging.INFO, **fields) -> list[str]:
@@ -31,8 +33,8 @@ class Printed:
         return self._lines()
 
     def start(self, number: int) -> list[str]:
-        stage, wildcards = JOBS[number]
-        return self.lines("rule", event=LogEvent.JOB_INFO, jobid=number, rule_name=stage, wildcards=wildcards)
+        stage, name = JOBS[number]
+        return self.lines("rule", event=LogEvent.JOB_INFO, jobid=number, rule_name=stage, wildcards={"job": name})
 
     def finish(self, number: int) -> list[str]:
         return self.lines("Finished", event=LogEvent.JOB_FINISHED, job_id=number)
@@ -113,7 +115,7 @@ def test_an_error_of_snakemake_is_shown_without_its_traceback(printed):
     error = (
         'InputFunctionException in rule data in file "Snakefile", line 9:\nError:\n  UserError: x.json: put it there.\n'
     )
-    error += 'Wildcards:\n  env=webshop\nTraceback:\n  File "Snakefile", line 9, in inputs'
+    error += 'Wildcards:\n  job=data/webshop\nTraceback:\n  File "Snakefile", line 9, in inputs'
     assert printed.lines(error, logging.ERROR, event=LogEvent.ERROR) == ["coevolve: x.json: put it there."]
     other = 'WorkflowError:\nNo space.\n  File "a.py", line 3, in b\nTraceback (most recent call last):'
     assert printed.lines(other, logging.ERROR, event=LogEvent.ERROR) == ["WorkflowError:", "No space."]

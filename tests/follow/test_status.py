@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,16 +18,17 @@ from checkout import heed_ctrl_c
 from small_run import make
 
 from coevolve.config.loading import as_overrides, load_suite
+from coevolve.config.machine import Shards
 from coevolve.config.restriction import as_dict
-from coevolve.pipeline.machine import load_machine
-from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.rules.page import exported
 from coevolve.export import suite_evidence
 from coevolve.follow import status
 from coevolve.follow.run_record import RunRecord
 from coevolve.follow.status import JobState, SuiteState
-from coevolve.records.provenance import Provenance
+from coevolve.pipeline.job_file import JobFile, planned_file
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.run_job import execute
+from coevolve.records.provenance import Provenance
 from coevolve.storage import policy_dir
 from coevolve.storage.locks import ProcessLock
 
@@ -46,7 +48,7 @@ def suite(made, tmp_path):
 def changed(plan: Plan, record: RunRecord | None = None) -> dict[str, str]:
     """The jobs that are not done by stage, with their states and texts."""
     state = SuiteState.of(plan, record, "glance")
-    jobs = {state.jobs[key][0]: job for key, job in state.states().items() if job.state is not JobState.DONE}
+    jobs = {state.jobs[key].stage.name: job for key, job in state.states().items() if job.state is not JobState.DONE}
     return {stage: f"{job.state}: {job.text}".removesuffix(": ") for stage, job in jobs.items()}
 
 
@@ -64,38 +66,40 @@ def printed(coevolve):
 
 def run_of(plan: Plan, stages: set[str], started: float) -> RunRecord:
     """A run that has to make the jobs of some stages."""
-    jobs = list(plan.jobs())
-    todo = [number for number, (stage, _) in enumerate(jobs) if stage in stages]
+    jobs = plan.jobs()
+    todo = [number for number, job in enumerate(jobs) if job.stage.name in stages]
     command = "snakemake --profile smoke --config suite=glance -- table1"
     settings = {"machine": "cpu", "overrides": [], "cluster": False, "slots": 2}
-    return RunRecord(command=command, started=started, jobs=jobs, todo=todo, **settings)
-
-
-PART = {"whole": "rollout/failure", "part": "1of2"}
+    return RunRecord(command=command, started=started, jobs=[job.key for job in jobs], todo=todo, **settings)
 
 
 @pytest.mark.parametrize(
-    ("stage", "changed_names", "has_another"),
+    ("gone", "another"),
     [
-        ("train", {"branch": "mine/seed0/iter1", "agent": "target"}, {"branch": "eto/seed0/iter1"}),
-        ("rollout", {"branch": "eto/seed0/iter1", "agent": "failure"}, {"branch": "coevolve/seed0/iter1"}),
-        ("shard", {"branch": "eto/seed0/iter1", **PART}, {"whole": "rollout/target"}),
-        ("teach", {}, None),
-        ("train", {"env": "webshop"}, None),
+        ("tiny/webshop/mine/seed0/iter1/policy/target", "tiny/webshop/eto/seed0/iter1/policy/target"),
+        ("tiny/webshop/eto/seed0/iter1/rollout/failure", "tiny/webshop/base/seed0/rollout/failure"),
+        (
+            "tiny/webshop/base/untrained/parts/rollout/failure/1of2",
+            "tiny/webshop/base/seed0/parts/rollout/failure/1of2",
+        ),
+        ("paper/teach", None),
+        ("tiny/webshop", None),
     ],
-    ids=["a method", "an agent", "a part of an agent's", "a stage", "wildcards"],
+    ids=["a method", "an agent", "a part of an agent's", "a stage", "a name"],
 )
-def test_jobs_of_the_last_run_that_the_suite_no_longer_has_are_left_out(suite, stage, changed_names, has_another):
+def test_jobs_of_the_last_run_that_the_suite_no_longer_has_are_left_out(suite, gone, another):
     """A run is asked about after its method was renamed, a row lost its failure agent, or the kit changed."""
-    gone = {"model": "tiny", "env": "webshop", **changed_names} if has_another else changed_names
-    assert not suite.has_job(stage, gone)
-    assert has_another is None or suite.has_job(stage, gone | has_another)
+    divided = replace(suite, shards=Shards(rollout=2, evaluate=1))
+    plan = divided if "/parts/" in gone else suite
+    gone = f"{suite.home}/{gone}"
+    assert plan.by_key(gone) is None
+    assert another is None or plan.by_key(f"{suite.home}/{another}").stage.name in ("train", "rollout", "shard")
     record = run_of(suite, set(), 0.0)
-    assert changed(suite, record.model_copy(update={"jobs": [*record.jobs, (stage, gone)]})) == {}
+    assert changed(suite, record.model_copy(update={"jobs": [*record.jobs, gone]})) == {}
 
 
 def test_a_finished_suite_is_done_and_an_edited_setting_leaves_its_readers_and_what_follows_to_do(suite, printed):
-    total = len(list(suite.jobs()))
+    total = len(suite.jobs())
     assert printed(0) == [
         f"Suite glance: {total} of {total} jobs are done.",
         "Report page: results/glance/paper/page/report.html",
@@ -132,7 +136,7 @@ def test_unpacked_evidence_was_made_elsewhere(suite, tmp_path, printed):
     paths = suite_evidence.write(suite, tmp_path / "glance.tar.xz")
     shutil.rmtree("results")
     subprocess.run(["tar", "-xJf", tmp_path / "glance.tar.xz"], check=True)
-    jobs, products = len(list(suite.jobs())), len(exported(suite.suite))
+    jobs, products = len(suite.jobs()), len(suite.products)
     counts, last = printed(0)
     assert counts == f"Suite glance: 0 of {jobs} jobs are done, {jobs - products} made elsewhere, {products} to do."
     assert last.startswith("No run yet; ")
@@ -144,7 +148,7 @@ def test_unpacked_evidence_was_made_elsewhere(suite, tmp_path, printed):
         file.write("\n")
     edited = f"rollout target: {episodes}: the file was changed after its stage made it"
     assert printed(1)[1] == f"CHANGED  WebShop · seed 0 · {edited}"
-    make(suite, suite.files("table1", {})[0])
+    make(suite, suite.products["table1"].files[0])
     assert "table1" not in changed(suite), "done here"
     assert changed(Plan(load_suite("configs/glance.yaml", ["dpo.max_grad_norm=0.5"])))["train"] == "to do"
 
@@ -153,7 +157,7 @@ def test_without_a_run_no_time_is_estimated_and_no_profile_is_guessed(suite, pri
     """And a result that is replaced while it is looked at is to do."""
     state = SuiteState.of(suite, None, "glance")
     shutil.rmtree("results/glance/paper/page")
-    states = {state.jobs[key][0]: job.state for key, job in state.states().items()}
+    states = {state.jobs[key].stage.name: job.state for key, job in state.states().items()}
     assert states["page"] is JobState.TODO and states["figure3"] is JobState.DONE
     counts, last = printed(0)
     assert counts.endswith("jobs are done, 1 to do.")
@@ -181,10 +185,10 @@ def test_another_pin_makes_what_was_fetched_again(suite):
     gguf = "{path: a.gguf, sha256: one, weights_sha256: two}"
     model = [f"models.tiny.{setting}" for setting in ("tiny=null", "pretrain=null", "parameters=1e6", f"gguf={gguf}")]
     plans = [Plan(load_suite("configs/glance.yaml", [*model, *more])) for more in ([], OTHER_SETTING, OTHER_WEIGHTS)]
-    place = {"model": "tiny"}
+    job = plans[0].require("convert", {"model": "tiny"})
     made = next(Path(ITERATION).rglob("provenance.json")).read_bytes()
-    config = as_dict(plans[0].restricted("convert", place))
-    record = Provenance.from_json(made).model_copy(update={"stage": "convert", "wildcards": place, "config": config})
+    own = {"stage": "convert", "wildcards": job.wildcards, "result": job.result}
+    record = Provenance.from_json(made).model_copy(update=own | {"config": as_dict(plans[0].settings(job))})
     assert [plan.changed_since(record) for plan in plans] == [[], [], ["settings"]]
 
 
@@ -195,11 +199,11 @@ def test_another_pin_or_another_content_of_a_download(suite, monkeypatch, tmp_pa
     monkeypatch.setenv("COEVOLVE_MIRROR", str(tmp_path))
     note = {"file": "note.txt", "url": "http://localhost:9/", "sha256": sha256(content).hexdigest(), "licence": "none"}
     plan = Plan(load_suite("configs/glance.yaml", as_overrides({"sources": {"note": note}})))
-    job = ("download", {"source": "note", "file": "note.txt"})
+    job = plan.require("download", {"source": "note", "file": "note.txt"})
     record = run_of(plan, set(), 0.0)
-    record = record.model_copy(update={"jobs": [*record.jobs, job]})
+    record = record.model_copy(update={"jobs": [*record.jobs, job.key]})
     assert changed(plan, record) == {"download": "to do"}
-    execute(plan, *job, {}, Path(plan.folder(*job)), threads=1)
+    execute(JobFile.of(plan, job), threads=1)
     assert changed(plan, record) == {}
     repinned = as_overrides({"sources": {"note": {**note, "sha256": "0" * 64}}})
     assert changed(Plan(load_suite("configs/glance.yaml", repinned)), record) == {"download": "to do"}
@@ -218,17 +222,18 @@ def test_another_set_of_files_in_a_given_checkpoint_is_read_again(suite, tmp_pat
     for name in names:
         shutil.copy(made / name, checkpoint)
     given = {"label": "given", "context": 512, "path": f"{checkpoint}/./", "parameters": 1e6}
-    plan = Plan(load_suite("configs/glance.yaml", as_overrides({"models": {"given": given}})))
-    job = ("untrained", {"model": "given", "env": "webshop", "branch": "base/untrained"})
+    whole = load_suite("configs/glance.yaml", as_overrides({"models": {"given": given}}))
+    plan = Plan(whole)
+    job = plan.require("untrained", {"model": "given", "env": "webshop", "branch": "base/untrained"})
     inputs = {"checkpoint": [str(checkpoint / name) for name in names]}
-    execute(plan, *job, inputs, Path(plan.folder(*job)), threads=1)
-    assert "untrained" not in changed(plan)
+    execute(JobFile.of(plan, job, inputs), threads=1)
+    assert "untrained" not in changed(Plan(whole)), "each command plans anew"
     (checkpoint / "notes.txt").write_text("added\n")
-    assert changed(plan)["untrained"] == "to do"
+    assert changed(Plan(whole))["untrained"] == "to do"
     (checkpoint / "notes.txt").unlink()
-    assert "untrained" not in changed(plan)
+    assert "untrained" not in changed(Plan(whole))
     (checkpoint / "config.json").unlink()
-    assert changed(plan)["untrained"] == "to do"
+    assert changed(Plan(whole))["untrained"] == "to do"
 
 
 def test_the_machine_of_the_run_is_the_one_whose_costs_are_read(suite, printed):
@@ -246,7 +251,7 @@ def test_states_of_a_run_that_goes_on(suite, printed):
         shutil.rmtree(f"results/glance/paper/{name}")
     now = time.time()
     run = run_of(suite, {"table1", "figure3", "summary", "page"}, started=now - 30)
-    log = Path("results/glance/logs/table1.log")
+    log, running_log = (Path(suite.log(suite.products[name])) for name in ("table1", "figure3"))
     log.parent.mkdir(exist_ok=True)
     log.write_text("coevolve: an error of a run before.\n")
     os.utime(log, (now - 60, now - 60))
@@ -261,9 +266,7 @@ def test_states_of_a_run_that_goes_on(suite, printed):
     counts, running = printed(0)
     assert counts.startswith(f"Suite glance: {total - 4} of {total} jobs are done, 1 running, 3 to do; about ")
     assert running.startswith("running  figure3  0:0")
-    Path("results/glance/logs/figure3.log").write_text(
-        "Loading\n12:00:00 episodes 64/108, reward 0.087, 10:05:21 left\n"
-    )
+    running_log.write_text("Loading\n12:00:00 episodes 64/108, reward 0.087, 10:05:21 left\n")
     assert printed(0)[1].endswith("  episodes 64/108, reward 0.087, 10:05:21 left")
     log.write_text("12:00:00 begun\ncoevolve: x.json: no such file; run its stage.\n")
     assert changed(suite, run)["table1"] == "failed: x.json: no such file; run its stage."
@@ -283,13 +286,14 @@ def test_states_of_a_run_that_goes_on(suite, printed):
 def test_a_job_that_ctrl_c_ends_is_stopped(suite):
     """It waits for the lock of its result when it is interrupted, and leaves no traceback."""
     shutil.rmtree("results/glance/paper/figure3")
-    on, folder = suite.arguments("figure3", {}), Path("results/glance/paper/.work-figure3")
-    log = Path("results/glance/logs/figure3.log")
+    planned, folder = suite.products["figure3"], Path("results/glance/paper/.work-figure3")
+    file, log = planned_file(suite.home, planned), Path(suite.log(planned))
+    JobFile.of(suite, planned).write(file)
     log.parent.mkdir(exist_ok=True)
     log.touch()
     lock = ProcessLock(folder / "lock")
     assert lock.acquire()
-    command = f"exec {sys.executable} -m coevolve stage figure3 --suite configs/glance.yaml {on} > {log} 2>&1"
+    command = f"exec {sys.executable} -m coevolve job {file} > {log} 2>&1"
     job = subprocess.Popen(["bash", "-c", command], preexec_fn=heed_ctrl_c)
     while "waiting for it" not in log.read_text():
         assert job.poll() is None
@@ -315,17 +319,18 @@ def test_a_run_goes_on_without_making_finished_jobs_again(suite, monkeypatch, op
     monkeypatch.setattr(sys, "argv", ["snakemake", *options.split()])
     given = SimpleNamespace(cores=2, nodes=None)
     scheduler = SimpleNamespace(resource_settings=given, local_exec=True, dag=SimpleNamespace(needrun_jobs=set))
-    state = SuiteState.of(suite, RunRecord.of(scheduler, [], "cpu", []), "glance")
+    state = SuiteState.of(suite, RunRecord.of(scheduler, {}, "cpu", []), "glance")
     assert state.command() == f"snakemake {continues}"
     assert state.command(without_targets=True) == f"snakemake {makes_one}"
 
 
 def test_jobs_of_the_last_run_are_counted_alone(suite):
     part = run_of(suite, set(), started=0.0)
-    part = part.model_copy(update={"jobs": [job for job in part.jobs if job[0] in ("data", "prepare")]})
+    jobs = [key for key in part.jobs if suite.by_key(key).stage.name in ("data", "prepare")]
+    part = part.model_copy(update={"jobs": jobs})
     shutil.rmtree("results/glance/paper/table1")
     lines = list(status.text(SuiteState.of(suite, part, "glance"), load_machine("cpu")))
-    total = len(list(suite.jobs()))
+    total = len(suite.jobs())
     assert lines[0] == "Suite glance: 2 of 2 jobs are done."
     assert lines[1].startswith("These are the jobs of the last run; of the whole suite ")
     assert lines[1].endswith(f" {total - 1} of {total} jobs are done, 1 changed.")

@@ -13,8 +13,8 @@ from policies.played import ENDPOINT, Local, play
 from stages import corridor
 
 from coevolve.config.sections import SftConfig
-from coevolve.policies.openai import OpenAIPolicy, Usage
 from coevolve.pipeline.stages import sft
+from coevolve.policies.openai import OpenAIPolicy, Usage
 from coevolve.storage import jsonl
 
 pytest.importorskip("fastapi", reason="`transformers serve` needs fastapi and uvicorn")

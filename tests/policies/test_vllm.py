@@ -15,8 +15,8 @@ from coevolve.chat.prompts import prompt_messages
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import VllmDevices
 from coevolve.config.restriction import as_dict
-from coevolve.pipeline.registry import STAGES
 from coevolve.errors import UserError
+from coevolve.pipeline.registry import STAGES
 from coevolve.policies.base import Conversation
 from coevolve.policies.engines import EngineSettings
 from coevolve.policies.hf import TransformersPolicy

@@ -6,6 +6,8 @@ from pathlib import Path
 import builders
 from builders import turn
 
+from coevolve.pipeline.job import NO_BRANCH, Job
+from coevolve.pipeline.planned import files_by_name, results_by_name
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
 from coevolve.report import claims
@@ -58,6 +60,16 @@ def measurement(
     )
     source = f"results/{suite}/{method}/{env}/{split}/{iteration}.jsonl"
     return Measurement(suite, model, protocol, method, env, split, iteration, records, (source,))
+
+
+def run(plan, planned, out, work, **given):
+    """Run the stage of a planned job in this process, with other inputs where some are given; returns its notes."""
+    inputs = planned.inputs | given
+    paths = {name: [Path(path) for path in paths] for name, paths in files_by_name(inputs).items()}
+    suite, branch = plan.settings(planned), planned.branch or NO_BRANCH
+    job = Job(planned.stage.name, suite, paths, planned.wildcards, work, 1, results_by_name(inputs), plan.vllm, branch)
+    out.mkdir(parents=True, exist_ok=True)
+    return planned.stage.run(job, out)
 
 
 def train_report(history, rows=1):

@@ -1,5 +1,4 @@
 import contextlib
-import importlib
 import json
 import math
 import shutil
@@ -10,20 +9,18 @@ from pathlib import Path
 import builders
 import pytest
 from builders import turn
-from report.explored import LABELS, episode, explored, provenance, train_report
+from report.explored import LABELS, episode, explored, provenance, run, train_report
 
 from coevolve.config.loading import load_suite, read_machine
 from coevolve.config.names import PairKind
-from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.registry import STAGES
 from coevolve.errors import UserError
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.stages.examples import COUNT
 from coevolve.records.base import Record
 from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
 from coevolve.report import analysis, examples, job_history, learnability, pair_counts
-from coevolve.pipeline.run_job import job_of
-from coevolve.pipeline.stages.examples import COUNT
 from coevolve.storage import files, jsonl
 from coevolve.storage import provenance as provenance_file
 
@@ -219,25 +216,25 @@ def finished(made, tmp_path):
         yield Plan(load_suite("configs/glance.yaml"))
 
 
-def run(plan, stage, out):
-    job = job_of(plan, stage, {}, plan.inputs(stage, {}), out / "work", 1)
-    return importlib.import_module(STAGES[stage].module).run(job, out)
+def run_product(plan, stage, out):
+    return run(plan, plan.products[stage], out, out / "work")
 
 
 def test_a_failure_of_the_environment_is_no_failure_of_an_agent(finished, tmp_path):
     def products(name):
         for stage in ("failures", "figure2", "examples"):
-            run(finished, stage, tmp_path / name / stage)
+            run_product(finished, stage, tmp_path / name / stage)
         return [(tmp_path / name / file).read_bytes() for file in files]
 
     files = ("failures/analysis.json", "figure2/figure2.json", "examples/examples.md")
-    paths = {Path(path) for path in finished.inputs("failures", {})["explorations"].values()}
+    inputs = finished.products["failures"].inputs
+    paths = {Path(path) for path in inputs["explorations"].values()}
     without = products("without")
     for path in paths:
         episodes = jsonl.read(path, Trajectory)
         failed = episode("c", 0.0, env=episodes[0].task.env, agent=episodes[0].agent, stop=StopReason.ENV_ERROR)
         jsonl.write(path, [*episodes, failed.model_copy(update={"turns": ()})])
-    for path in finished.inputs("failures", {})["experts"].values():
+    for path in inputs["experts"].values():
         experts = jsonl.read(Path(path), Trajectory)
         others = [each.model_copy(update={"turns": each.turns[:1], "sample": each.sample + 1}) for each in experts]
         jsonl.write(Path(path), [*experts, *others])
@@ -263,7 +260,7 @@ def test_products_hold_few_episodes_and_pairs_at_once(finished, tmp_path, monkey
     for stage in ("failures", "regime", "figure2", "verdicts", "examples"):
         most.clear()
         total.clear()
-        run(finished, stage, tmp_path / stage)
+        run_product(finished, stage, tmp_path / stage)
         limit = 2 + 2 * COUNT * len(finished.suite.envs) if stage == "examples" else 2
         assert total["Trajectory"] >= 4 * limit and most["Trajectory"] <= limit, stage
         assert most["PreferencePair"] <= 2 and (total["PreferencePair"] > 10) == (stage == "failures"), stage
@@ -277,10 +274,10 @@ def test_the_products_of_explorations(finished):
     found = json.loads(Path("results/glance/paper/failures/analysis.json").read_text())
     assert {row["threshold"] for row in found["shares"]} == {0.6, 0.7, 0.8}
     assert found["drift"] and {row["distance"] is None for row in found["diversity"]} == {False}
-    records = {path: provenance_file.read(Path(path)) for path in finished.inputs("failures", {})["provenance"]}
+    records = {path: provenance_file.read(Path(path)) for path in finished.products["failures"].inputs["provenance"]}
     for row in found["compute"]:
-        jobs = [*finished.jobs(list(finished.evaluations(row["method"]).values()))]
-        behind = [record for path, record in records.items() if finished.maker(path) in jobs]
+        jobs = finished.jobs([*finished.records([row["method"]], every_model=True).values()])
+        behind = [record for path, record in records.items() if finished.job(path) in jobs]
         assert row["jobs"] == len(behind) > 2
         assert row["hours"] == pytest.approx(sum(each.seconds for each in behind) / 3600)
 

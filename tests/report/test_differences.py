@@ -6,8 +6,8 @@ from builders import record
 from report.explored import measurement
 
 from coevolve.config.loading import load_suite
-from coevolve.pipeline.layout import Layout
 from coevolve.errors import UserError
+from coevolve.pipeline.suite_files import SuiteFiles
 from coevolve.report import differences
 from coevolve.report.measurement import read
 from coevolve.storage import jsonl
@@ -24,8 +24,8 @@ def measured(method, split, rewards):
 @pytest.mark.parametrize("seeds", [[0, 1, 2], [8, 9]])
 def test_one_policy_of_all_seeds_is_compared_with_every_seed(root, tmp_path, seeds):
     suite = load_suite(root / "configs/suites/studies/micro.yaml", [f"seeds={seeds}", "methods=[untrained, sft]"])
-    layout, env = Layout(suite, root=tmp_path.as_posix()), next(iter(suite.envs))
-    paths = {key: Path(path) for key, path in layout.records(suite.methods).items()}
+    files, env = SuiteFiles(suite, root=tmp_path.as_posix()), next(iter(suite.envs))
+    paths = {key: Path(path) for key, path in files.records(suite.methods).items()}
     split = suite.envs[env].splits[0]
     for (method, _, of_env, seed, _), path in paths.items():
         rewards, own = ([0.1, 0.2], 0) if method == "untrained" else ([0.5, 0.5 + seed / 20], seed)

@@ -1,13 +1,11 @@
 from pathlib import Path
 
 import pytest
-from report.explored import LABELS
+from report.explored import LABELS, run
 
 from coevolve.config.loading import load_suite
 from coevolve.pipeline.plan import Plan
 from coevolve.report.figure3 import Curves, curves, draw
-from coevolve.pipeline.run_job import job_of
-from coevolve.pipeline.stages import figure3 as stage
 from coevolve.storage import jsonl
 
 
@@ -76,9 +74,7 @@ def test_a_method_that_starts_untrained_begins_with_its_own_evaluation(root, tmp
     for path in {*plan.records(plan.suite.methods).values()}:
         reward = 0.5 if "iter1" in path else 0.25
         jsonl.write(Path(path), measure("it", "bfcl", "test", {"a": [reward]}).records)
-    job = job_of(plan, "figure3", {}, plan.inputs("figure3", {}), tmp_path / "work", threads=1)
-    (tmp_path / "out").mkdir()
-    stage.run(job, tmp_path / "out")
+    run(plan, plan.products["figure3"], tmp_path / "out", tmp_path / "work")
     drawn = Curves.from_json((tmp_path / "out/figure3.json").read_bytes())
     points = [(p.method, p.iteration, p.estimate.mean) for p in drawn.points]
     assert points == [("agent_data", 0, 0.25), ("agent_data", 1, 0.5)]

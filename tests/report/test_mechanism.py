@@ -16,6 +16,7 @@ from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import Subject
 from coevolve.policies import loading
 from coevolve.records.episodes import Trajectory
 from coevolve.records.pairs import PreferencePair
@@ -37,6 +38,12 @@ def plan(made):
 @pytest.fixture(scope="module")
 def measured(made):
     return product_file.read(made / PRODUCT / "analysis.json", mechanism.Mechanism)
+
+
+def training(made, plan, env, branch, agent):
+    """The provenance of the policy that an agent has after an iteration."""
+    policy = plan.paper.iteration(Subject("tiny", env, branch)).policies[agent]
+    return provenance.read(made / policy["provenance.json"])
 
 
 def test_hard_negatives_are_failures_from_the_threshold_on():
@@ -79,10 +86,10 @@ def test_the_rewards_of_a_suites_pairs_are_those_of_their_trajectories(made, pla
     for row in measured.pair_rewards:
         branch = f"{row.method}/seed{row.seed}/iter{row.iteration}"
         wildcards = {"model": "tiny", "env": row.env, "branch": branch, "agent": row.agent}
-        inputs = plan.inputs("pairs", wildcards)
+        inputs = plan.require("pairs", wildcards).inputs
         paths = [inputs[name] for name in ("experts", "target", "failure") if name in inputs]
         rewards = {e.digest(): e.reward for path in paths for e in jsonl.read(made / path, Trajectory)}
-        pairs = jsonl.read(made / plan.inputs("train", wildcards)["pairs"], PreferencePair)
+        pairs = jsonl.read(made / plan.require("train", wildcards).inputs["pairs"], PreferencePair)
         of_kind = [(rewards[p.chosen_id], rewards[p.rejected_id]) for p in pairs if p.kind == row.kind]
         assert row.pairs == len(of_kind) > 0
         assert (row.chosen, row.rejected) == pytest.approx([fmean(side) for side in zip(*of_kind, strict=True)])
@@ -110,7 +117,8 @@ def test_the_distance_of_a_suite_is_that_of_its_pairs_and_scores(made, plan, mea
     assert trained >= {("eto", "target", 1), ("coevolve", "target", 1)}
     for row in measured.off_policy:
         branch = f"{row.method}/seed{row.seed}/iter{row.iteration}"
-        inputs = plan.inputs("train", {"model": "tiny", "env": row.env, "branch": branch, "agent": row.agent})
+        wildcards = {"model": "tiny", "env": row.env, "branch": branch, "agent": row.agent}
+        inputs = plan.require("train", wildcards).inputs
         renderer = Renderer(loading.load_tokenizer((made / inputs["start"]).parent))
         scores = reference_logps.read(made / inputs["scores"])
         pairs = [pair for pair in jsonl.read(made / inputs["pairs"], PreferencePair) if pair.kind == row.kind]
@@ -128,8 +136,7 @@ def test_weights_of_a_suite_are_those_of_its_logged_margins(made, plan, measured
     assert {row.method for row in measured.kind_weights} == {"eto", "coevolve"}
     for method, agent in {(row.method, row.agent) for row in measured.kind_weights}:
         rows = [row for row in measured.kind_weights if (row.method, row.agent) == (method, agent)]
-        policy = plan.policy("tiny", "webshop", Branch(method, 0, 1), agent)
-        job = provenance.read((made / policy).with_name("provenance.json"))
+        job = training(made, plan, "webshop", Branch(method, 0, 1), agent)
         (beta, *_) = job.config["dpo"]["beta"]
         for row in rows:
             steps = [step for step in job.notes.history if f"{row.kind}/pairs" in step]
@@ -144,8 +151,7 @@ def test_weights_of_a_suite_are_those_of_its_logged_margins(made, plan, measured
 
 
 def test_another_objective_has_no_such_weight(made, plan):
-    policy = plan.policy("tiny", "webshop", Branch("eto", 0, 1), "target")
-    job = provenance.read((made / policy).with_name("provenance.json"))
+    job = training(made, plan, "webshop", Branch("eto", 0, 1), "target")
     branch, recipe = {"method": "eto", "seed": 0, "iteration": 1}, plan.suite.recipes["eto"]
     assert mechanism.kind_weights(job, branch, recipe)
     ipo = {"dpo": job.config["dpo"] | {"objective": {"name": "ipo"}}}
@@ -186,8 +192,7 @@ def test_log_probs_before_and_after_are_those_that_the_trainings_noted(made, pla
     assert {row["method"] for row in rows} == {"eto", "coevolve"}
     for row in rows:
         branch = Branch(row["method"], row["seed"], row["iteration"])
-        policy = plan.policy("tiny", row["env"], branch, row["agent"])
-        noted = getattr(provenance.read((made / policy).with_name("provenance.json")).notes, sample)
+        noted = getattr(training(made, plan, row["env"], branch, row["agent"]).notes, sample)
         assert (row["before"], row["after"]) == (noted.before, noted.after) and noted.before is not None
 
 

@@ -5,18 +5,18 @@ import dataclasses
 import pytest
 from report.explored import explored, provenance, train_report
 
-from coevolve.config.derived.methods import with_model
+from coevolve.config.derived.methods import iterations_of, with_model
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
-from coevolve.pipeline.layout import Layout
 from coevolve.follow import on_disk
+from coevolve.pipeline.stages.parts import regime_evidence
+from coevolve.pipeline.suite_files import SuiteFiles
 from coevolve.records.drops import DropReason
 from coevolve.records.episodes import StopReason
 from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
 from coevolve.report import regime
 from coevolve.report.labels import ReportLabels
 from coevolve.report.learnability import Score
-from coevolve.pipeline.stages.parts import regime_evidence
 from coevolve.storage import jsonl
 from coevolve.storage.files import write_bytes
 
@@ -158,16 +158,16 @@ def test_a_run_that_has_not_ended_has_no_smallest_iteration(measure, report):
 @pytest.mark.parametrize(("iterations", "steps"), [(1, 0), (3, 30)])  # the suite has two
 def test_a_row_with_iterations_of_its_own_is_finished_after_these(root, tmp_path, monkeypatch, iterations, steps):
     suite = with_model(load_suite(root / "configs/suites/smoke.yaml", [f"recipes.coevolve.iterations={iterations}"]))
-    layout = Layout(suite)
+    made_files = SuiteFiles(suite)
     monkeypatch.chdir(tmp_path)
-    for path in layout.summaries(["coevolve"]).values():
+    for path in made_files.summaries(["coevolve"]).values():
         write_bytes(tmp_path / path, pairing(150).to_json().encode())
     for number in range(1, iterations):
         wildcards = {"model": "tiny", "env": "sciworld", "branch": f"coevolve/seed0/iter{number}", "agent": "failure"}
         made = provenance("", wildcards=wildcards, protocol="paper", notes=training([0.1] * 30))
-        folder = tmp_path / layout.home / "tiny/sciworld" / wildcards["branch"] / "policy/failure"
+        folder = tmp_path / made_files.home / "tiny/sciworld" / wildcards["branch"] / "policy/failure"
         write_bytes(folder / "provenance.json", made.to_json().encode())
-    judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(layout))
+    judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(made_files))
     values = {check.name: check.value for check in judged if check.env == "sciworld"}
     assert values["pairs of each kind and iteration"] == 150
     assert values["steps of the failure agent's training"] == steps
@@ -179,14 +179,15 @@ def test_a_row_with_iterations_of_its_own_is_finished_after_these(root, tmp_path
 def test_headroom_is_not_decided_by_what_a_running_suite_has_so_far(root, tmp_path, monkeypatch, measure, evaluated):
     """SFT's records are also those of iteration 0 of the row with more experts."""
     suite = with_model(load_suite(root / "configs/suites/smoke.yaml", ["seeds=[0,1,2]", "methods=[sft,sft_all]"]))
-    layout = Layout(suite)
+    made_files = SuiteFiles(suite)
     monkeypatch.chdir(tmp_path)
     for method, numbers in evaluated.items():
         for seed in numbers:
-            path = layout.evaluations(method)["tiny", "sciworld", seed, layout.iterations("sciworld", method)]
+            last = iterations_of(suite, "sciworld", method)
+            path = made_files.records([method])[method, "tiny", "sciworld", seed, last]
             (record, *_) = measure(method, "sciworld", "seen", {"a": [0.5]}).records
             jsonl.write(tmp_path / path, [record.model_copy(update={"seed": seed})])
-    judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(layout))
+    judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(made_files))
     assert [check.passed for check in judged if check.name.startswith("headroom")] == [None] * 3
 
 

@@ -6,9 +6,8 @@ import builders
 import pytest
 
 from coevolve.config.loading import load_suite
-from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.rules.page import exported
 from coevolve.methods.task_evolution.records import PoolTask
+from coevolve.pipeline.plan import Plan
 from coevolve.records.episodes import StopReason
 from coevolve.report import claims, drawing, html, second_paper, task_growth
 from coevolve.report.html import PageFiles, RunSettings
@@ -134,6 +133,6 @@ def test_the_page_and_an_export_have_the_pools_of_a_suite_that_has_pools(root):
     for name, has_pools in {"smoke_agent_data": True, "smoke": False}.items():
         plan = Plan(load_suite(name))
         grown = f"results/{name}/task_growth/growth.json"
-        assert (grown in plan.inputs("page", {})["products"]) == has_pools
-        assert (("task_growth", {}) in list(plan.jobs())) == has_pools
-        assert ("task_growth" in exported(plan.suite)) == has_pools
+        assert (grown in plan.products["page"].inputs["products"]) == has_pools
+        assert ("task_growth" in {job.stage.name for job in plan.jobs()}) == has_pools
+        assert ("task_growth" in plan.products) == has_pools

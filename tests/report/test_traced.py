@@ -4,21 +4,19 @@ Both tasks of a cell have the same reward in a seed, so its interval is Student'
 deviation 0.1 it has a half-width of t(0.975; 2) x 0.1 / sqrt(3) = 4.3027 x 0.1 / 1.7321 = 0.248.
 """
 
-import importlib
 import json
 import re
 from pathlib import Path
 
 import pytest
 from builders import episode, task
+from report.explored import run
 
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.registry import STAGES
-from coevolve.records.episodes import StopReason
-from coevolve.pipeline.run_job import job_of
 from coevolve.pipeline.stages.evaluate import records
+from coevolve.records.episodes import StopReason
 from coevolve.storage import jsonl
 
 SETTINGS = [
@@ -62,24 +60,19 @@ def made(root, home, settings, played, products):
             Path(path), [episode(name, r, (agent,), env=env, agent=agent) for name, r in EXPLORED[agent].items()]
         )
     for env in plan.suite.envs:
-        jsonl.write(Path(plan.data(env, "explore.jsonl")), [task(name, env=env) for name in "abc"])
+        data = plan.paper.data(env)
+        jsonl.write(Path(data["explore.jsonl"]), [task(name, env=env) for name in "abc"])
         experts = [episode(name, 1.0, ("expert",), env=env, agent="expert") for name in "abc"]
-        jsonl.write(Path(plan.data(env, "experts.jsonl")), experts)
-        jsonl.write(Path(plan.data(env, "example.json")), experts[:1])
-        jsonl.write(Path(plan.data(env, "drops.jsonl")), [])
-
-    def run(stage, wildcards, out):
-        inputs = plan.inputs(stage, wildcards)
-        given = {**inputs, "claims": claims} if "claims" in inputs else inputs
-        job = job_of(plan, stage, wildcards, given, home / "work", threads=1)
-        out.mkdir(parents=True, exist_ok=True)
-        importlib.import_module(STAGES[stage].module).run(job, out)
+        jsonl.write(Path(data["experts.jsonl"]), experts)
+        jsonl.write(Path(data["example.json"]), experts[:1])
+        jsonl.write(Path(data["drops.jsonl"]), [])
 
     for path in plan.summaries(plan.suite.methods).values():
-        stage, wildcards = plan.maker(path)
-        run(stage, wildcards, Path(path).parent)
+        run(plan, plan.job(path), Path(path).parent, home / "work")
     for product in products:
-        run(product, {}, home / "paper/paper" / product)
+        job = plan.products[product]
+        given = {"claims": claims} if "claims" in job.inputs else {}
+        run(plan, job, home / "paper/paper" / product, home / "work", **given)
     return lambda name: next(home.rglob(name)).read_text()
 
 

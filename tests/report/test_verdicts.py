@@ -10,9 +10,8 @@ from builders import record
 from report.explored import claim, episodes, explored
 
 from coevolve.config.loading import load_suite
-from coevolve.pipeline.branch import Branch
-from coevolve.pipeline.plan import Plan
 from coevolve.follow import on_disk
+from coevolve.pipeline.plan import Plan
 from coevolve.report import claims as paper
 from coevolve.report import stats, verdicts
 from coevolve.report.claim_tests import ClaimTest, Results, prepare
@@ -260,13 +259,13 @@ def test_one_claim_more_changes_no_other_ones_numbers(measure):
 def results(plan, rewards):
     """Records of a whole plan, by method; explorations on the way."""
     for method, reward in rewards.items():
-        for (_, env, seed, iteration), path in plan.evaluations(method).items():
+        for (_, env, seed, _), each in plan.iterations(method, every_model=True):
             split = plan.suite.envs[env].splits[0]
             records = [record(f"t{task}", reward + task / 100, split=split, seed=seed) for task in range(20)]
-            jsonl.write(Path(path), records)
-            for agent, file in plan.rollouts("tiny", env, Branch(method, seed, iteration)).items() if iteration else ():
+            jsonl.write(Path(each.evaluation["records.jsonl"]), records)
+            for agent, job in each.rollouts.items():
                 own = episodes({f"t{task}": 0.5 for task in range(20)}, agent=agent, env=env)
-                jsonl.write(Path(file), own)
+                jsonl.write(Path(job["episodes.jsonl"]), own)
 
 
 def test_verdicts_of_a_suites_files(root, tmp_path):
@@ -310,9 +309,9 @@ def test_an_unfinished_method_is_named_with_its_finished_seeds(root, tmp_path):
     """Seed 2 of coevolve lacks an exploration, and rft its evaluations in WebShop; other rows have only iteration 0."""
     plan = Plan(load_suite(root / "configs/suites/smoke.yaml", ["seeds=[0, 1, 2]"]), root=str(tmp_path))
     results(plan, {"sft": 0.1, "eto": 0.4, "coevolve": 0.2, "rft": 0.3})
-    Path(plan.rollouts("tiny", "webshop", Branch("coevolve", 2, 2))["failure"]).unlink()
+    Path(plan.explorations(["coevolve"])["coevolve", "webshop", 2, 2, "failure"]).unlink()
     for seed in plan.suite.seeds:
-        Path(plan.evaluations("rft")["tiny", "webshop", seed, 1]).unlink()
+        Path(plan.records(["rft"])["rft", "tiny", "webshop", seed, 1]).unlink()
     measured = on_disk.results(plan, paper.load(root / "configs/claims.yaml"))
     assert {m.method for m in measured.measurements} == {"sft", "eto"}
     some = "`coevolve` is unfinished: 2 of 3 seeds have all results; finish the run, or judge the finished seeds with "

@@ -14,8 +14,8 @@ from accelerate import DistributedType, PartialState
 from accelerate.state import AcceleratorState
 
 from coevolve import cli
-from coevolve.records.episodes import Trajectory
 from coevolve.pipeline import launch
+from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl
 from coevolve.train.online import Explorer
 

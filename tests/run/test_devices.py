@@ -6,13 +6,19 @@ import sys
 
 import pytest
 
+from coevolve.config.loading import load_suite
 from coevolve.pipeline import devices
+from coevolve.pipeline.job_file import JobFile
+from coevolve.pipeline.plan import Plan
 
 UUIDS = [f"GPU-{number}0-cafe" for number in range(4)]
 NAME = "NVIDIA H100 80GB HBM3"
 JOB = """
 import os, pathlib, sys
+from coevolve.config.loading import load_suite
 from coevolve.pipeline import devices
+from coevolve.pipeline.job_file import JobFile
+from coevolve.pipeline.plan import Plan
 devices.LOCKS, devices.SECONDS = pathlib.Path(sys.argv[1]), 0.05
 with devices.taken(int(sys.argv[2])):
     print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
@@ -61,14 +67,17 @@ def test_jobs_at_the_same_time_have_different_gpus(start):
 
 @pytest.mark.parametrize(("assigned", "count"), [("0,1,2", 8), ("", 1), (None, 8)])
 def test_a_slurm_job_with_fewer_gpus_than_requested_ends_before_it_imports_torch(computer, assigned, count):
-    """The whole command, whose stage is not looked at; without CUDA_VISIBLE_DEVICES the driver's tool is asked."""
+    """The whole command, whose inputs are not looked at; without CUDA_VISIBLE_DEVICES the driver's tool is asked."""
     environment = os.environ | {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"}
     environment.pop("ACCELERATE_USE_CPU", None)
     environment |= {} if assigned is None else {devices.VISIBLE: assigned}
     code = (
         "import atexit, sys, coevolve.cli; atexit.register(lambda: print('torch' in sys.modules)); coevolve.cli.main()"
     )
-    words = ["stage", "pretrain", "--suite", "smoke", "--gpus", str(count), "--out", str(computer / "out")]
+    plan, on = Plan(load_suite("smoke")), {"model": "tiny", "env": "webshop", "branch": "base/pretrained"}
+    file = computer / "job.json"
+    JobFile.of(plan, plan.require("pretrain", on), out=computer / "out").write(file)
+    words = ["job", str(file), "--gpus", str(count)]
     done = subprocess.run(
         [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, check=False
     )

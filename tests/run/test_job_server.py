@@ -14,8 +14,11 @@ import psutil
 import pytest
 from checkout import copy_of, environment, heed_ctrl_c
 
+from coevolve.config.loading import load_suite
 from coevolve.follow import job_text
+from coevolve.pipeline.job_file import JobFile
 from coevolve.pipeline.job_server import VARIABLE, run_job
+from coevolve.pipeline.plan import Plan
 
 #: Starts a server, prints its variable, and waits for the end of its input.
 SNAKEMAKE = """
@@ -33,12 +36,17 @@ def main(arguments=None):
     open({!r}, "w").write(str(os.getpid()))
     time.sleep(600)
 """
-PARTS = ["-m", "coevolve", "stage", "sft", "--suite", "smoke", "--out", "out"]
+PARTS = ["-m", "coevolve", "job", "sft.json"]
 
 
 @pytest.fixture(scope="module")
 def repo(root, tmp_path_factory):
-    return copy_of(root, tmp_path_factory.mktemp("repo"))
+    """A copy of the kit, with a job of which no input exists."""
+    copy = copy_of(root, tmp_path_factory.mktemp("repo"))
+    plan = Plan(load_suite("smoke"))
+    job = plan.require("sft", {"model": "tiny", "env": "webshop", "branch": "base/seed0", "agent": "target"})
+    JobFile.of(plan, job).write(copy / PARTS[-1])
+    return copy
 
 
 @pytest.fixture
@@ -81,7 +89,7 @@ def test_a_long_name_of_the_temporary_folder_starts_it_too(repo, tmp_path):
 def test_a_job_has_the_clients_output_status_and_the_code_of_its_start(repo, server):
     process, variables = server
     alone = sft(repo, environment(repo))
-    assert alone.returncode == 2 and "which model?" in alone.stderr
+    assert alone.returncode == 2 and "input `experts` does not exist" in alone.stderr
     forked = sft(repo, variables)
     assert (forked.returncode, forked.stdout, forked.stderr) == (2, alone.stdout, alone.stderr)
     module = repo / "coevolve/cli/__init__.py"
@@ -120,14 +128,24 @@ def test_a_client_that_ends_before_it_asks_leaves_the_server_alive(repo, server)
 
 
 def test_a_server_that_ends_before_it_answers_is_none(tmp_path):
-    path = tmp_path / "socket"
+    path, job = tmp_path / "socket", tmp_path / "sft.json"
+    job.write_text('{"stage": "sft"}')
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(1)
         ended = threading.Timer(0.5, listener.close)
         ended.start()
-        assert run_job(f"sft:{path}", ["stage", "sft"]) is None
+        assert run_job(f"sft:{path}", ["job", str(job)]) is None
         ended.join()
+
+
+def test_a_server_runs_the_jobs_of_its_stages_alone(tmp_path):
+    """No socket is looked for."""
+    job, other = tmp_path / "job.json", tmp_path / "other.json"
+    job.write_text('{"stage": "pairs"}')
+    other.write_text("[]")
+    for words in (["job", str(job)], ["job", str(other)], ["job", str(tmp_path / "none")], ["stage", "sft"], []):
+        assert run_job("sft:", words) is run_job("sft:/dev/null", words) is None
 
 
 def test_a_client_that_ctrl_c_ends_leaves_no_traceback(repo, server, tmp_path):

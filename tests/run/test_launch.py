@@ -21,9 +21,9 @@ from coevolve.chat.chat_template import Renderer
 from coevolve.config.names import PairKind
 from coevolve.config.sections import TinyArchitecture
 from coevolve.errors import UserError
-from coevolve.policies import loading
 from coevolve.pipeline import launch
 from coevolve.pipeline.launch import Launch
+from coevolve.policies import loading
 from coevolve.storage import files, jsonl
 from coevolve.train import policy_io, reference_logps, tiny_model
 
@@ -250,7 +250,7 @@ def test_what_cannot_start_is_one_sentence(settings, stage, sentence, root, tmp_
     (tmp_path / "other.yaml").write_text("distributed_type: MULTI_GPU\nzero_stage: 3\n")
     folder = tmp_path if kind == "other" else root / "configs/accelerate"
     with pytest.raises(UserError, match=sentence):
-        launch.launch(Launch(folder / f"{kind}.yaml", processes, nodes), stage, [], threads=1)
+        launch.launch(Launch(folder / f"{kind}.yaml", processes, nodes), stage, tmp_path / "job.json", threads=1)
 
 
 def test_launch_files_name_keys_that_accelerate_reads(root):

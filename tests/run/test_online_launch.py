@@ -20,7 +20,7 @@ from small_run import make
 
 from coevolve.config.loading import load_suite
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.stage import files_of
+from coevolve.pipeline.planned import files_of
 from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl
 
@@ -74,8 +74,8 @@ def home(root, tmp_path_factory):
     with contextlib.chdir(folder):
         plan = Plan(load_suite("configs/ranks.yaml"))
         for stage, job in JOBS.items():
-            for path in files_of(plan.inputs(*job)):
-                make(plan, path, "ranks")
+            for path in files_of(plan.require(*job).inputs):
+                make(plan, path)
             assert exit_status(*stage_command(job, "ranks", folder / stage)) == 0
             jsonl.write(folder / f"{stage}.jsonl", map(rewarded, episodes(folder / stage)))
             with replaying(folder / f"{stage}.jsonl"):

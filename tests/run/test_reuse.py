@@ -14,11 +14,12 @@ from checkout import decided
 from command_line import exit_status, stage_command
 
 from coevolve.config.loading import load_suite
+from coevolve.pipeline.job_file import JobFile, planned_file
 from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import files_of
 from coevolve.pipeline.registry import STAGES
-from coevolve.pipeline.stage import files_of
-from coevolve.records.provenance import Provenance
 from coevolve.pipeline.reuse import take
+from coevolve.records.provenance import Provenance
 from coevolve.storage import files, folders, provenance
 
 SECOND = "extends: glance.yaml\nsuite: second\nrecipes: {eto: {settings: {dpo: {epochs: 2}}}}\n"
@@ -34,14 +35,15 @@ def run(suite, *flags, target=None):
     folders = []
 
     def make(path):
-        job = plan.maker(path)
+        job = plan.job(path)
         if job is None or Path(path).exists():
             return
-        for each in files_of(plan.inputs(*job)):
+        for each in files_of(job.inputs):
             make(each)
-        folders.append(plan.folder(*job))
-        options = ["--fingerprint", plan.fingerprint(*job), *flags]
-        assert exit_status(*stage_command(job, suite, folders[-1], options=options)) == 0, job
+        folders.append(job.folder)
+        file = planned_file(plan.home, job)
+        JobFile.of(plan, job).write(file)
+        assert exit_status("job", file, *flags) == 0, job.key
 
     for path in files:
         make(path)
@@ -104,7 +106,10 @@ def test_the_results_are_those_of_the_other_suite_byte_for_byte(here, second):
         assert not any("results/glance" in path for path in mine.inputs)
         for name in mine.outputs:
             assert files.sha256(Path(folder, name)) == files.sha256(Path(source, name))
-    made, before = decided(Path("results/second")), decided(Path("results/glance"))
+    made, before = (
+        {name: content for name, content in decided(Path("results", suite)).items() if not name.startswith(".jobs/")}
+        for suite in ("second", "glance")
+    )
     changed = {name for name in before if made[name] != before[name]}
     assert changed and all("/eto/" in name or name.startswith("paper/") for name in changed)
 
@@ -117,7 +122,7 @@ def whole_file(path):
 def test_files_that_snakemake_tracks_are_copies_and_newer_than_their_inputs(here, second):
     for folder, source in reused(second):
         record = provenance.read(Path(folder, provenance.NAME))
-        tracked = {*STAGES[record.stage].outputs} - {provenance.NAME}
+        tracked = {*STAGES[record.stage].files}
         for name in record.outputs:
             mine, other = (whole_file(Path(each, name)) for each in (folder, source))
             assert mine.samefile(other) == (name not in tracked), "weights take no second place on the disk"
@@ -197,8 +202,9 @@ def test_other_settings_code_or_inputs_are_another_result(alone):
 def test_nothing_is_taken_without_the_flag_or_to_a_folder_outside(alone):
     assert len(computed(run("third", "--no-reuse", target="prepared/webshop/meta.json"))) == 1
     plan = Plan(load_suite("third"))
-    job = plan.maker("results/third/prepared/webshop/meta.json")
-    assert exit_status(*stage_command(job, "third", "prepared", plan.inputs(*job), ["--reuse"])) == 0
+    job = plan.job("results/third/prepared/webshop/meta.json")
+    command = stage_command((job.stage.name, job.wildcards), "third", "prepared", job.inputs, ["--reuse"])
+    assert exit_status(*command) == 0
     assert provenance.read(Path("prepared", provenance.NAME)).reused_from is None
 
 
@@ -232,7 +238,7 @@ def test_a_result_that_is_replaced_at_that_moment_is_taken_whole_or_not_at_all(a
     thread.start()
     try:
         for _ in range(200):
-            taken[took := take(record, out, STAGES["data"].outputs)] += 1
+            taken[took := take(record, out, [*STAGES["data"].files, provenance.NAME])] += 1
             if took:
                 outputs = provenance.read(out / provenance.NAME).outputs
                 assert outputs == {name: files.sha256(out / name) for name in made.outputs}

@@ -19,7 +19,8 @@ from checkout import decided, heed_ctrl_c
 SNAKEMAKE = [sys.executable, "-m", "snakemake"]
 #: What a test cannot wait for; a user's profile has the plugin's own 40 seconds.
 QUICK = ["--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5"]
-TARGET = "results/slurm/tiny/sciworld/base/pretrained/policy/target"
+NAME = "tiny/sciworld/base/pretrained/policy/target"
+TARGET, JOB = f"results/slurm/{NAME}", f"results/slurm/.jobs/{NAME}.json"
 PRETRAINED = f"{TARGET}/policy.json"
 
 
@@ -89,7 +90,7 @@ class Run:
     def _is_training(self, process: psutil.Process) -> bool:
         with contextlib.suppress(psutil.Error):
             words = process.cmdline()
-            return words[1:5] == ["-m", "coevolve", "stage", "pretrain"] and Path(process.cwd()) == self.repo
+            return words[1:5] == ["-m", "coevolve", "job", JOB] and Path(process.cwd()) == self.repo
         return False
 
     def _command(self, words: tuple[str, ...]) -> list[str]:

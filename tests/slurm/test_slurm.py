@@ -156,7 +156,8 @@ def test_a_partition_that_does_not_exist_is_slurms_sentence_at_once(unreliable):
 
 
 def test_a_job_that_gets_fewer_gpus_than_its_stage_requests_says_so(cluster, repo):
-    log, words = repo / "fewer.log", ["stage", "pretrain", "--suite", "slurm", "--gpus", "3", "--out", "fewer"]
+    on = ["--on", "model=tiny", "--on", "env=sciworld", "--on", "branch=base/pretrained"]
+    log, words = repo / "fewer.log", ["stage", "pretrain", "--suite", "slurm", *on, "--gpus", "3", "--out", "fewer"]
     wrapped = shlex.join([sys.executable, "-m", "coevolve", *words])
     variables = {**cluster.environment, "PYTHONPATH": str(repo)}
     job = ["sbatch", "--wait", "--parsable", "--gpus=1", "--mem=1G", f"--output={log}", "--wrap", wrapped]

@@ -22,9 +22,10 @@ from coevolve.config.sections import (
     TinyArchitecture,
 )
 from coevolve.config.suite import Suite
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.job import Job
 from coevolve.records.episodes import Sampling, Trajectory
 from coevolve.rollout import rollout
-from coevolve.pipeline.job import Job
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import tiny_model
 
@@ -98,6 +99,7 @@ def suite(**sections):
 def job(stage, folder, sections, **inputs):
     """A job of the target agent in the first iteration of `method`; `inputs` are files."""
     (folder / "work").mkdir(parents=True, exist_ok=True)
-    wildcards = {"model": "tiny", "env": "keydoor", "branch": "method/seed0/iter1", "agent": "target"}
+    branch = Branch("method", 0, 1)
+    wildcards = {"model": "tiny", "env": "keydoor", "branch": str(branch), "agent": "target"}
     files = {name: [path] for name, path in inputs.items()}
-    return Job(stage, sections, files, wildcards, folder / "work", threads=1)
+    return Job(stage, sections, files, wildcards, folder / "work", threads=1, branch=branch)

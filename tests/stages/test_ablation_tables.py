@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from builders import record
+from small_run import job_of
 
 from coevolve.config.loading import load_suite
 from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.stages import ablation
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import PairingSummary, TrajectoryCount
 from coevolve.report import why
-from coevolve.pipeline.run_job import job_of
-from coevolve.pipeline.stages import ablation
 from coevolve.storage import jsonl
 from coevolve.storage.files import write_bytes
 
@@ -34,21 +34,21 @@ def job(root, tmp_path, monkeypatch):
     suite = load_suite(root / "configs/suites/smoke.yaml", [OTHER])
     suite = suite.model_copy(update={"envs": {"webshop": suite.envs["webshop"]}})
     plan = Plan(suite)
-    inputs = plan.inputs("ablation", {"ablation": "base_models"})
+    planned = plan.ablation("base_models")
+    inputs = planned.inputs
     monkeypatch.chdir(tmp_path)
     methods = suite.ablations["base_models"].methods
     for method in reversed(methods):  # SFT, whose records the others begin with, comes last
-        for (model, env, _, _), path in plan.evaluations(method).items():
+        for (_, model, env, _, _), path in plan.records([method], every_model=True).items():
             records = [of(n, split, model, method) for split in suite.envs[env].splits for n in range(4)]
             jsonl.write(Path(path), records)
-    for path in plan.summaries(methods).values():
+    for path in plan.summaries(methods, every_model=True).values():
         write_bytes(
             Path(path), PairingSummary(kinds={}, without_kind={}, trajectories=NONE, empty=()).to_json().encode()
         )
     for path in inputs["drops"].values():
         jsonl.write(Path(path), [])
-    inputs |= {"claims": str(root / inputs["claims"])}
-    return job_of(plan, "ablation", {"ablation": "base_models"}, inputs, tmp_path / "work", threads=1)
+    return job_of(plan, planned, tmp_path / "work", inputs | {"claims": str(root / inputs["claims"])})
 
 
 def test_each_model_has_its_tables_and_a_cell_is_asked_for_by_its_model(job):
@@ -86,8 +86,8 @@ def test_a_split_that_the_papers_table_lacks_has_its_label(job):
 
 def test_a_report_is_about_the_first_model(root):
     plan = Plan(load_suite(root / "configs/suites/smoke.yaml", [OTHER]))
-    assert {model for _, model, *_ in plan.inputs("table1", {})["records"]} == {"tiny"}
-    assert {model for _, model, *_ in plan.inputs("ablation", {"ablation": "base_models"})["records"]} == {
+    assert {model for _, model, *_ in plan.products["table1"].inputs["records"]} == {"tiny"}
+    assert {model for _, model, *_ in plan.ablation("base_models").inputs["records"]} == {
         "tiny", "larger",
     }  # fmt: skip
 
@@ -95,5 +95,5 @@ def test_a_report_is_about_the_first_model(root):
 def test_the_papers_base_models_are_planned(root):
     plan = Plan(load_suite(root / "configs/suites/base_models.yaml"))
     targets = [f"{plan.home}/ablations/base_models/table.json"]
-    trained = {wildcards["model"] for stage, wildcards in plan.jobs(targets) if stage == "train"}
+    trained = {job.wildcards["model"] for job in plan.jobs(targets) if job.stage.name == "train"}
     assert trained == {"llama2-7b-chat", "llama2-13b-chat", "qwen3-4b"}

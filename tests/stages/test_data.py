@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 from builders import episode
+from small_run import job_of
 
 from coevolve.config.loading import load_suite
-from coevolve.pipeline.plan import Plan
 from coevolve.errors import UserError
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.stages import data
 from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Message, Task, Trajectory
-from coevolve.pipeline.run_job import job_of
-from coevolve.pipeline.stages import data
 from coevolve.storage import files, jsonl
 
 KIND = "find-animal"
@@ -43,9 +43,10 @@ def made(root, tmp_path_factory):
 def run(root, settings, out):
     """The notes of the stage, the evaluated tasks and the folder of its files."""
     plan = Plan(load_suite(root / "configs/suites/smoke.yaml", settings))
-    inputs = {name: str(root / path) for name, path in plan.inputs("data", {"env": "sciworld"}).items()}
+    planned = plan.require("data", {"env": "sciworld"})
+    inputs = {name: str(root / path) for name, path in planned.inputs.items()}
     out.mkdir()
-    notes = data.run(job_of(plan, "data", {"env": "sciworld"}, inputs, out, threads=1), out)
+    notes = data.run(job_of(plan, planned, out, inputs), out)
     return notes, jsonl.read(out / "evaluate.jsonl", Task), out
 
 

@@ -9,10 +9,10 @@ from builders import episode, turn
 from stages import corridor
 
 from coevolve.config.baselines import EvaluationConfig
-from coevolve.records.episodes import StopReason, Trajectory
-from coevolve.records.evaluation import EvalRecord
 from coevolve.pipeline.stages import evaluate
 from coevolve.pipeline.stages.evaluate import records
+from coevolve.records.episodes import StopReason, Trajectory
+from coevolve.records.evaluation import EvalRecord
 from coevolve.storage import jsonl
 
 EPISODES = [

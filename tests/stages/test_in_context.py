@@ -12,13 +12,14 @@ from policies.shopper import PLAYER
 from coevolve.chat.prompts import demonstration
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
-from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.stage import files_of
 from coevolve.errors import UserError
 from coevolve.methods import pairing
+from coevolve.pipeline.job_file import JobFile
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import files_of
+from coevolve.pipeline.run_job import execute
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import EvalRecord
-from coevolve.pipeline.run_job import execute
 from coevolve.storage import jsonl
 
 ENDPOINT = {
@@ -54,18 +55,17 @@ def server(monkeypatch, tmp_path):
 
 def make(plan, path):
     """The file at `path`, and before it what it needs; an error of a job is raised."""
-    found = plan.maker(path)
-    if found is None or Path(path).exists():
+    job = plan.job(path)
+    if job is None or Path(path).exists():
         return
-    inputs = plan.inputs(*found)
-    for needed in files_of(inputs):
+    for needed in files_of(job.inputs):
         make(plan, needed)
-    execute(plan, *found, inputs, Path(plan.folder(*found)), threads=1)
+    execute(JobFile.of(plan, job), threads=1)
 
 
 def evaluated(plan):
     """The records of the one row, made."""
-    (records,) = plan.evaluations("in_context").values()
+    (records,) = plan.records(["in_context"]).values()
     make(plan, records)
     return Path(records)
 
@@ -138,7 +138,8 @@ def test_a_model_at_another_endpoint_is_not_reused(suite_file, server, monkeypat
     def source(folder):
         """Where the result in the folder of a suite was taken from."""
         out = Path(f"results/{folder}/{result}")
-        execute(Plan(load_suite(suite_file)), "untrained", wildcards, {}, out, threads=1, reuse=True)
+        plan = Plan(load_suite(suite_file))
+        execute(JobFile.of(plan, plan.require("untrained", wildcards), out=out), threads=1, reuse=True)
         return json.loads((out / "provenance.json").read_text()).get("reused_from")
 
     assert [source("first"), source("second")] == [None, f"results/first/{result}"]
@@ -157,7 +158,8 @@ def test_a_model_at_another_endpoint_is_not_reused(suite_file, server, monkeypat
 def test_only_what_decides_answers_asks_again(suite_file, override, same):
     def fingerprint(*overrides):
         plan = Plan(load_suite(suite_file, overrides))
-        return plan.fingerprint("evaluate", {"model": "chat", "env": "webshop", "branch": "in_context/seed0"})
+        on = {"model": "chat", "env": "webshop", "branch": "in_context/seed0"}
+        return plan.fingerprint(plan.require("evaluate", on))
 
     assert (fingerprint(f"models.chat.endpoint.{override}") == fingerprint()) == same
 
@@ -201,7 +203,7 @@ def test_pairs_lack_an_example_that_experts_lack(suite_file, tmp_path, monkeypat
 def test_the_plan_takes_out_what_training_lacks(root):
     def given(*overrides):
         plan = Plan(load_suite(root / "configs/suites/smoke_methods.yaml", overrides))
-        found = {(stage, name) for stage, w in plan.jobs() for name in plan.inputs(stage, w)}
+        found = {(job.stage.name, name) for job in plan.jobs() for name in job.inputs}
         return {(stage, name) for stage, name in found if name in ("example", "excluded_example")}
 
     played = {(stage, "example") for stage in ("rollout", "evaluate", "ppo", "grpo")}

@@ -12,8 +12,8 @@ from small_run import make, run_job
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import Shards
 from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.planned import files_of
 from coevolve.pipeline.registry import STAGES
-from coevolve.pipeline.stage import files_of
 
 #: What the suite `glance` leaves out: other ways to learn, a rollout in parts, an ablation.
 MORE = """
@@ -50,31 +50,31 @@ def made(made, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(made):
-    """A finished job of a stage in `made`: the suite's name and plan, and the job."""
+    """A job of a stage in `made`, and the plan that it is of."""
     (made / "configs/more.yaml").write_text(MORE)
     plans = {name: plan(made, name) for name in ("glance", "more")}
 
     def of(stage):
         if stage == "ablation":
-            return "more", plans["more"], (stage, {"ablation": "sides"})
+            return plans["more"], plans["more"].ablation("sides")
         if stage == "task_growth":
-            return "more", plans["more"], (stage, {})
-        return next((name, each, job) for name, each in plans.items() for job in each.jobs() if job[0] == stage)
+            return plans["more"], plans["more"].products[stage]
+        return next((each, job) for each in plans.values() for job in each.jobs() if job.stage.name == stage)
 
     return of
 
 
 @pytest.mark.parametrize("stage", [name for name in STAGES if name not in WITHOUT_INPUTS | ELSEWHERE])
 def test_a_stage_reads_its_declared_inputs_alone(made, finished, stage, tmp_path, monkeypatch):
-    name, suite, job = finished(stage)
-    folder = Path(suite.folder(*job))
+    suite, job = finished(stage)
+    folder = Path(job.folder)
     with contextlib.chdir(made):
-        make(suite, f"{folder}/{STAGES[stage].files[0]}", name)
-    for path in files_of(suite.inputs(*job)):
+        make(suite, job.files[0])
+    for path in files_of(job.inputs):
         copy(made, Path(path), tmp_path)
     monkeypatch.chdir(tmp_path)
-    run_job(suite, job, made / f"configs/{name}.yaml")
-    for file in STAGES[stage].files:
+    run_job(suite, job, out=folder)
+    for file in job.names:
         assert content(tmp_path / folder / file) == content(made / folder / file), file
 
 
@@ -98,7 +98,7 @@ def content(path):
 def test_results_are_those_of_the_named_folder(made, tmp_path, monkeypatch):
     """A figure of results that lie elsewhere; one of their records was changed."""
     suite = plan(made, "glance")
-    records = suite.inputs("figure3", {})["records"]
+    records = suite.products["figure3"].inputs["records"]
     for path in {*records.values()}:
         copied = tmp_path / "elsewhere" / Path(path).relative_to("results")
         copied.parent.mkdir(parents=True)

@@ -18,7 +18,7 @@ def figure3(made, monkeypatch, coevolve):
     """Draws Figure 3 of the small suite to a folder; returns the exit status and stderr."""
     monkeypatch.chdir(made)
     (made / "configs/glance.yaml").write_text(SUITE)
-    inputs = Plan(load_suite("configs/glance.yaml")).inputs("figure3", {})
+    inputs = Plan(load_suite("configs/glance.yaml")).products["figure3"].inputs
 
     def run(out):
         status, _, err = coevolve(*stage_command(("figure3", {}), "configs/glance.yaml", out, inputs))

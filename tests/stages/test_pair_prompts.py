@@ -7,9 +7,9 @@ from stages import corridor
 
 from coevolve.config.names import PairKind
 from coevolve.config.sections import AgentRecipe, PairWeights
+from coevolve.pipeline.stages import pairs, reference, train
 from coevolve.records.episodes import Message, Task
 from coevolve.records.pairs import PreferencePair
-from coevolve.pipeline.stages import pairs, reference, train
 from coevolve.storage import jsonl
 
 WEIGHTS = PairWeights(dpo=1.0, sft=0.5)

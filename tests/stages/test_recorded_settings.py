@@ -20,14 +20,14 @@ from coevolve.chat.chat_template import Renderer
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.config.sections import TinyArchitecture
+from coevolve.pipeline import devices
 from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.stages.parts.training import texts, tokenize
 from coevolve.policies import loading
 from coevolve.records.episodes import Task, Trajectory
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import PreferencePair
 from coevolve.records.provenance import Provenance
-from coevolve.pipeline import devices
-from coevolve.pipeline.stages.parts.training import texts, tokenize
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import reference_logps, tiny_model
 
@@ -80,13 +80,13 @@ def unequal(root, tmp_path_factory):
     (folder / "configs/unequal.yaml").write_text(SUITE)
     with contextlib.chdir(folder):
         plan = Plan(load_suite("configs/unequal.yaml"))
-        make(plan, plan.data("webshop", "sft.jsonl"), "unequal")
-        experts = jsonl.read(Path(plan.data("webshop", "sft.jsonl")), Trajectory)
+        make(plan, data := plan.paper.data("webshop")["sft.jsonl"])
+        experts = jsonl.read(Path(data), Trajectory)
         architecture = TinyArchitecture(vocab_size=420, hidden_size=32, layers=1, heads=2, intermediate_size=64)
         tiny_model.build(architecture, context=2048, texts=texts(experts), seed=1, out=Path("given"), name="given")
-        make(plan, f"{HOME}/mixed/seed3/iter2/eval/records.jsonl", "unequal")
-        make(plan, f"{HOME}/mixed/seed3/iter1/eval/records.jsonl", "unequal")
-        make(plan, f"{HOME}/matched/seed3/iter1/policy/target/policy.json", "unequal")
+        make(plan, f"{HOME}/mixed/seed3/iter2/eval/records.jsonl")
+        make(plan, f"{HOME}/mixed/seed3/iter1/eval/records.jsonl")
+        make(plan, f"{HOME}/matched/seed3/iter1/policy/target/policy.json")
     return folder
 
 

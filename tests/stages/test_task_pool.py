@@ -13,25 +13,24 @@ import pytest
 from builders import relist
 from command_line import exit_status, stage_command
 from policies.chatserver import KEY, MODEL, serving
-from small_run import make
+from small_run import job_of, make
 
 from coevolve.chat.prompts import write_action
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite, read_machine
-from coevolve.pipeline.plan import Plan
 from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import tasks as bfcl_tasks
 from coevolve.envs.registry import domain
 from coevolve.envs.synthesis import execute_solution, synthesis
 from coevolve.methods.task_evolution.records import Fragment, FragmentDrop, PoolTask, TaskCounts, TaskSignal
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.stages import grpo_round, validate_tasks
+from coevolve.pipeline.stages.parts.exploring import TaskExploration
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.records.episodes import Task, Trajectory, Turn
 from coevolve.records.pairs import PairingSummary, PreferencePair
 from coevolve.records.provenance import ExplorationNotes
 from coevolve.report import analysis, why_task
-from coevolve.pipeline.run_job import job_of
-from coevolve.pipeline.stages import grpo_round, validate_tasks
-from coevolve.pipeline.stages.parts.exploring import TaskExploration
 from coevolve.storage import files, jsonl, provenance
 
 pytest.importorskip("bfcl_eval", reason="the wheel of envs_setup/bfcl.lock is not installed; run `make setup`")
@@ -78,7 +77,7 @@ def plan(home):
 @pytest.fixture(scope="module")
 def first(plan):
     """The first pool, and the policy trained on it."""
-    make(plan, f"{BRANCH}/iter1/policy/target/policy.json", "pools")
+    make(plan, f"{BRANCH}/iter1/policy/target/policy.json")
     return Path(BRANCH, "iter1")
 
 
@@ -97,7 +96,7 @@ def counts(path):
 
 def replace(plan, path, given):
     """The records that a job writes, replaced by others; its provenance has the digest of the new file."""
-    make(plan, path, "pools")
+    make(plan, path)
     jsonl.write(Path(path), given)
     relist(Path(path).parent)
 
@@ -107,7 +106,7 @@ def with_signals(plan, first, signals, target):
     replace(plan, f"{BRANCH}/iter2/signals/signals.jsonl", signals)
     for name in ("explored", "tasks"):
         shutil.rmtree(Path(BRANCH, "iter2", name), ignore_errors=True)
-    make(plan, f"{BRANCH}/iter2/{target}", "pools")
+    make(plan, f"{BRANCH}/iter2/{target}")
     return Path(BRANCH, "iter2")
 
 
@@ -137,8 +136,8 @@ def test_the_pools_tasks_earn_one_and_start_in_training_scenarios(plan, first):
 
 
 def test_a_candidate_with_the_gold_calls_of_an_evaluated_task_is_dropped_and_counted(plan, first, tmp_path):
-    stage, wildcards = plan.maker((first / "tasks/pool.jsonl").as_posix())
-    inputs = plan.inputs(stage, wildcards)
+    planned = plan.job((first / "tasks/pool.jsonl").as_posix())
+    inputs = {**planned.inputs}
     known = records(first / "tasks/pool.jsonl", PoolTask)[0]
     asked = records(Path(inputs["evaluated"]), Task)
     spaced = json.dumps([call.replace("(", " ( ") for call in known.solution])
@@ -146,7 +145,7 @@ def test_a_candidate_with_the_gold_calls_of_an_evaluated_task_is_dropped_and_cou
     jsonl.write(tmp_path / "evaluate.jsonl", [*asked, equal])
     inputs["evaluated"] = str(tmp_path / "evaluate.jsonl")
     (tmp_path / "out").mkdir()
-    job = job_of(plan, stage, wildcards, inputs, tmp_path / "work", threads=1)
+    job = job_of(plan, planned, tmp_path / "work", inputs)
     validate_tasks.run(job, tmp_path / "out")
     drops = {each.name: each.reason.value for each in records(tmp_path / "out/drops.jsonl", FragmentDrop)}
     assert drops[known.task.task_id] == "evaluated"
@@ -225,20 +224,20 @@ def test_without_a_signal_the_pool_stays(plan, first, home):
 
 def test_rows_share_the_first_round_and_differ_after_it(plan):
     home = "results/pools/tiny/bfcl"
-    jobs = {(stage, on.get("branch")) for stage, on in plan.jobs()}
+    jobs = {(job.stage.name, job.wildcards.get("branch")) for job in plan.jobs()}
     made = {
         "agent_data": {"signals", "explore_tasks"},
         "agent_data_static": set(),
         "agent_data_random": {"explore_tasks"},
     }
     for method, stages in made.items():
-        paths = {key[3]: path for key, path in plan.evaluations(method).items()}
+        paths = {key[-1]: path for key, path in plan.records([method]).items()}
         assert paths[1] == f"{home}/agent_data/seed0/iter1/eval/records.jsonl"
         assert paths[2] == f"{home}/{method}/seed0/iter2/eval/records.jsonl"
         ran = {stage for stage, branch in jobs if branch == f"{method}/seed0/iter2"}
         assert ran & {"signals", "explore_tasks"} == stages
     place = {"model": "tiny", "env": "bfcl", "branch": "agent_data_static/seed0/iter2", "agent": "target"}
-    assert plan.inputs("grpo_round", place)["pool"] == f"{home}/agent_data/seed0/iter1/tasks/pool.jsonl"
+    assert plan.require("grpo_round", place).inputs["pool"] == f"{home}/agent_data/seed0/iter1/tasks/pool.jsonl"
 
 
 ADAPTERS = "models.tiny.lora={rank: 2, alpha: 4, dropout: 0.0, target_modules: all-linear}"
@@ -254,7 +253,7 @@ ADAPTERS = "models.tiny.lora={rank: 2, alpha: 4, dropout: 0.0, target_modules: a
 )
 def test_the_kl_term_of_a_later_round_refers_to_the_methods_start_policy(home, settings, reference):
     other = Plan(load_suite("pools", settings))
-    inputs = other.inputs(*other.maker(f"{BRANCH}/iter2/policy/target/policy.json"))
+    inputs = other.job(f"{BRANCH}/iter2/policy/target/policy.json").inputs
     assert inputs.get("reference") == reference
     assert inputs["policy"] == f"{BRANCH}/iter1/policy/target/policy.json"
 
@@ -262,12 +261,10 @@ def test_the_kl_term_of_a_later_round_refers_to_the_methods_start_policy(home, s
 def test_a_round_measures_the_kl_divergence_from_its_reference_input(home, plan, first, tmp_path):
     """At the first step the policy is still the round's start, whose divergence from itself would be 0."""
     other = Plan(load_suite("pools"))
-    stage, wildcards = other.maker(f"{BRANCH}/iter1/policy/target/policy.json")
-    inputs = other.inputs(stage, wildcards)
+    planned = other.job(f"{BRANCH}/iter1/policy/target/policy.json")
     apart = f"{BRANCH.replace('agent_data', 'base')}/policy/failure/policy.json"
-    make(plan, apart, "pools")
-    inputs["reference"] = apart
-    job = job_of(other, stage, wildcards, inputs, tmp_path / "work", threads=1)
+    make(plan, apart)
+    job = job_of(other, planned, tmp_path / "work", planned.inputs | {"reference": apart})
     assert grpo_round.run(job, tmp_path / "out").history[0]["kl"] > 0.0
 
 
@@ -281,7 +278,7 @@ SOLVED = {"target": (9, 1), "failure": (0, 0)}
 def scripted(plan, agent, pool):
     """The agent's rollout of the pool, with the actions that `SOLVED` says in place of the policy's."""
     path = f"{JOINED}/iter1/rollout/{agent}/episodes.jsonl"
-    make(plan, path, "pools")
+    make(plan, path)
     suite, played = plan.suite, records(path, Trajectory)
     setup = Setup(suite.envs["bfcl"], "envs.bfcl", suite.protocol, quirks(suite))
     place = {entry.task.task_id: number for number, entry in enumerate(pool)}
@@ -301,8 +298,8 @@ def joined(plan, first):
     pool = records(first / "tasks/pool.jsonl", PoolTask)
     for agent in SOLVED:
         replace(plan, f"{JOINED}/iter1/rollout/{agent}/episodes.jsonl", list(scripted(plan, agent, pool)))
-    for path in plan.evaluations("coevolve_agent_data").values():
-        make(plan, path, "pools")
+    for path in plan.records(["coevolve_agent_data"]).values():
+        make(plan, path)
     return Path(JOINED)
 
 
@@ -354,7 +351,7 @@ def test_a_failure_of_the_failure_agent_is_a_signal_and_why_shows_it(plan, joine
 
 def test_a_second_run_of_the_row_has_nothing_to_do(home, root, plan, joined):
     """Snakemake's plan of the row's last evaluation; the results' settings and code are the present ones."""
-    last = max(plan.evaluations("coevolve_agent_data").items())[1]
+    last = max(plan.records(["coevolve_agent_data"]).items())[1]
     command = [sys.executable, "-m", "snakemake", "-s", root / "Snakefile", "--profile", "profiles/smoke"]
     done = subprocess.run(
         [*command, "--config", "suite=pools", "-n", "--", last], capture_output=True, text=True, check=False
@@ -380,7 +377,7 @@ def explored(home, plan, name, extra):
     """The first exploration of a row with another explorer."""
     suite = suite_of(home, name, extra)
     target = f"results/pools/tiny/bfcl/{name}/seed0/iter1/tasks/pool.jsonl"
-    make(Plan(load_suite(suite)), target, suite)
+    make(Plan(load_suite(suite)), target)
     return Path(target).parents[1]
 
 
@@ -388,8 +385,8 @@ def endpoint_command(home, out, extra=""):
     """The command of the first exploration by a model behind an endpoint, with another folder for its results."""
     suite = suite_of(home, "agent_data_endpoint", BEHIND_ENDPOINT + extra)
     plan = Plan(load_suite(suite))
-    job = plan.maker("results/pools/tiny/bfcl/agent_data_endpoint/seed0/iter1/explored/candidates.jsonl")
-    return stage_command(job, suite, out, plan.inputs(*job))
+    job = plan.job("results/pools/tiny/bfcl/agent_data_endpoint/seed0/iter1/explored/candidates.jsonl")
+    return stage_command((job.stage.name, job.wildcards), suite, out, job.inputs)
 
 
 def test_the_agent_explores(home, plan, first):
@@ -409,9 +406,7 @@ def test_the_tokens_of_drafts_and_of_further_turns_are_sampled_tokens(home, plan
     """Drafts of the fragments of another explorer; a second run reads them back."""
     target = "results/pools/tiny/bfcl/agent_data_policy/seed0/iter1/explored/candidates.jsonl"
     other = Plan(load_suite("pools", ["methods=[agent_data_policy]"]))
-    stage, wildcards = other.maker(target)
-    inputs = other.inputs(stage, wildcards)
-    job = job_of(other, stage, wildcards, inputs, tmp_path, threads=1)
+    job = job_of(other, other.job(target), tmp_path)
     turn = Turn(text="", action="get_watchlist()", observation="[]", token_ids=(1, 2, 3))
     fragments = [
         fragment.model_copy(update={"turns": (turn, turn), "repeated": 1})

@@ -6,8 +6,8 @@ from templates.models import qwen3, tokenizer
 
 from coevolve.config.loading import load_suite
 from coevolve.config.sections import ModelConfig
-from coevolve.policies.loading import load_tokenizer
 from coevolve.pipeline.stages import untrained
+from coevolve.policies.loading import load_tokenizer
 from coevolve.storage import policy_dir
 
 

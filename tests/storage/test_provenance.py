@@ -8,7 +8,7 @@ import pytest
 
 from coevolve.config.loading import load_suite
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.stage import files_of
+from coevolve.pipeline.planned import files_of
 from coevolve.storage import jsonl
 
 LOADING = """
@@ -31,6 +31,16 @@ assert not code_digest.is_current(name)
 import coevolve.methods.pairing
 assert not hasattr(coevolve.methods.pairing, "ANOTHER")
 print("as loaded")
+"""
+#: Writes the file of a job.
+PLANNING = """
+from pathlib import Path
+from coevolve.config.loading import load_suite
+from coevolve.pipeline.job_file import JobFile
+from coevolve.pipeline.plan import Plan
+
+plan = Plan(load_suite("smoke"))
+JobFile.of(plan, plan.products["figure3"], out=Path("out")).write(Path("job.json"))
 """
 
 
@@ -73,12 +83,16 @@ def test_loaded_code_is_compared_with_the_files_and_a_later_edit_does_not_reach_
 def test_a_job_whose_code_changes_while_it_starts_is_refused(package):
     """As a switch of the branch does it: a module is imported after the code's digest was taken, and is another."""
     stage, other = package / "coevolve/pipeline/stages/figure3.py", package / "coevolve/report/figure3.py"
-    edit = f"from pathlib import Path\nwith Path({str(other)!r}).open('a') as file:\n    file.write('ANOTHER = 1\\n')\n"
+    edit = (
+        "from pathlib import Path\nif Path('switched').exists():\n"
+        f"    with Path({str(other)!r}).open('a') as file:\n        file.write('ANOTHER = 1\\n')\n"
+    )
     stage.write_text(stage.read_text().replace("from pathlib import Path\n", edit, 1))
-    for path in files_of(Plan(load_suite("smoke")).inputs("figure3", {})):
+    assert python(package, "-c", PLANNING).returncode == 0
+    (package / "switched").touch()
+    for path in files_of(Plan(load_suite("smoke")).products["figure3"].inputs):
         jsonl.write(package / path, [])
-    job = ("-m", "coevolve", "stage", "figure3", "--suite", "smoke", "--out", "out")
-    done = python(package, *job)
+    done = python(package, "-m", "coevolve", "job", "job.json")
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "stage `figure3`: its code changed while the job started; run the same" in done.stderr
     assert not (package / "out").exists()

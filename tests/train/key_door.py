@@ -6,8 +6,8 @@ from stages import corridor
 from coevolve.config.names import PairKind
 from coevolve.config.sections import AgentRecipe, PairingConfig, PairWeights
 from coevolve.methods import pairing
-from coevolve.records.episodes import StopReason, Trajectory, Turn
 from coevolve.pipeline.stages import reference, train
+from coevolve.records.episodes import StopReason, Trajectory, Turn
 from coevolve.storage import jsonl
 
 CUT = PairingConfig(expert_beaten="drop", max_extra_turns=0, within=False, hard_negative=None)

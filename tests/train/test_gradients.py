@@ -13,9 +13,9 @@ from train.settings import ADAPTERS, dpo_config
 from coevolve.config.names import PairKind
 from coevolve.config.sections import GradientsConfig
 from coevolve.errors import UserError
-from coevolve.records.gradients import GradientReport
 from coevolve.pipeline.stages import gradients as stage
 from coevolve.pipeline.stages import train
+from coevolve.records.gradients import GradientReport
 from coevolve.train import dpo, gradients
 from coevolve.train.dataset import cut_to_context
 from coevolve.train.policy_io import TrainingRun

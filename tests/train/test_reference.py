@@ -14,11 +14,11 @@ from train.settings import WITH_DROPOUT
 
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
 from coevolve.config.names import PairKind
+from coevolve.pipeline.stages import reference as stage
+from coevolve.pipeline.stages.parts.training import tokenize
 from coevolve.policies import loading
 from coevolve.records.episodes import Trajectory
 from coevolve.records.pairs import PreferencePair
-from coevolve.pipeline.stages import reference as stage
-from coevolve.pipeline.stages.parts.training import tokenize
 from coevolve.storage import jsonl
 from coevolve.train import dpo, policy_io, reference_logps
 from coevolve.train.dataset import TokenizedPair

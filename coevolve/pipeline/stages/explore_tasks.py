@@ -13,7 +13,7 @@ from coevolve.pipeline import work
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import SAMPLED, Stage
 from coevolve.records.episodes import StopReason, Task
-from coevolve.records.provenance import ExplorationNotes, Workload
+from coevolve.records.provenance import ExplorationNotes
 from coevolve.storage import files, jsonl
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from coevolve.methods.task_evolution.records import Fragment, FragmentDrop, FragmentDropReason, PoolTask
     from coevolve.pipeline.planned import Inputs, PlannedJob
     from coevolve.pipeline.stages.parts.exploring import TaskExploration
+    from coevolve.records.provenance import Workload
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +125,8 @@ def inputs(playing: Inputs, signals: PlannedJob | None, *, explores: bool) -> In
 
 def cost(suite: Suite, job: PlannedJob) -> Workload:
     """The fragments of a round, which are shorter than episodes; a scripted explorer loads no model."""
+    from coevolve.records.provenance import Workload
+
     configured, expected = work.setting(suite, job)
     config = configured.task_evolution
     fragments = config.initial_fragments if job.subject.branch.iteration == 1 else config.fragments

@@ -12,12 +12,12 @@ from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import Stage
 from coevolve.progress import Progress
 from coevolve.records.gradients import GradientReport
-from coevolve.records.provenance import Workload
 from coevolve.storage import files
 
 if TYPE_CHECKING:
     from coevolve.config.suite import Suite
     from coevolve.pipeline.planned import Inputs, PlannedJob
+    from coevolve.records.provenance import Workload
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -59,6 +59,8 @@ def inputs(training: Inputs, policy: PlannedJob) -> Inputs:
 
 def cost(suite: Suite, job: PlannedJob) -> Workload:
     """A forward and two backward passes (one for each part of eq. 9) over the measured pairs, at two policies."""
+    from coevolve.records.provenance import Workload
+
     configured, expected = work.setting(suite, job)
     forward, backward = 1 + (work.reference_passes(configured.dpo) > 0), 2
     passes = (forward * work.FORWARD + backward * (work.TRAINED - work.FORWARD)) / work.TRAINED

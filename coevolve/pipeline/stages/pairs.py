@@ -11,7 +11,6 @@ from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import Stage
 from coevolve.records.episodes import Agent, Task, Trajectory
 from coevolve.records.pairs import PairingSummary
-from coevolve.records.provenance import Workload
 from coevolve.storage import files, jsonl
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from coevolve.methods.pairing import Pairing
     from coevolve.pipeline.branch import AgentName
     from coevolve.pipeline.planned import Inputs, PlannedJob
+    from coevolve.records.provenance import Workload
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +67,8 @@ def inputs(explored: PlannedJob, rollouts: Mapping[AgentName, PlannedJob], exclu
 
 def cost(suite: Suite, job: PlannedJob) -> Workload:
     """Pairs on disk."""
+    from coevolve.records.provenance import Workload
+
     configured, expected = work.setting(suite, job)
     return Workload(kept=work.pair_tokens(configured, job.subject.branch, job.agent, expected))
 

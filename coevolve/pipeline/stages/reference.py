@@ -15,7 +15,6 @@ from coevolve.pipeline.stage import Stage
 from coevolve.progress import Progress
 from coevolve.records.episodes import Message, Trajectory
 from coevolve.records.pairs import PreferencePair
-from coevolve.records.provenance import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from coevolve.config.suite import Suite
     from coevolve.pipeline.branch import AgentName
     from coevolve.pipeline.planned import Inputs, PlannedJob
+    from coevolve.records.provenance import Workload
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -105,6 +105,8 @@ def inputs(
 
 def cost(suite: Suite, job: PlannedJob) -> Workload:
     """One forward pass over what is scored: both sides of pairs, or all trajectories of a task with a failure."""
+    from coevolve.records.provenance import Workload
+
     configured, expected = work.setting(suite, job)
     if job.wildcards["of"] == "pairs":
         tokens = work.pair_tokens(configured, job.subject.branch, job.agent, expected)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.restriction import digest
+from coevolve.pipeline import work
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import Stage
-from coevolve.records.provenance import Workload
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -33,6 +33,6 @@ STAGE = Stage(
     reads=("models",),
     files=("manifest.json",),
     pin=pinned_model,
-    cost=lambda suite, job: Workload(keeps_weights=True),
+    cost=lambda suite, job: work.training_work(0),
     image="",
 )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coevolve.config.derived.methods import for_method
 from coevolve.config.sections import DpoConfig
-from coevolve.errors import UserError
 from coevolve.pipeline import work
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import Stage
@@ -66,23 +63,13 @@ def inputs(pairs: PlannedJob, start: PlannedJob, reference: Inputs, steps_like: 
     return {"pairs": pairs["pairs.jsonl"], "start": start["policy.json"], **matched, **reference}
 
 
-def require_equal_steps(suite: Suite, job: PlannedJob) -> None:
-    """Raise `UserError` if the steps of one epoch, or the epochs, differ between a method and that of `steps_like`."""
-    if "steps_like" not in job.inputs:
-        return
-    method, other = job.subject.branch.method, str(suite.recipes[job.subject.branch.method].steps_like)
-    settings = for_method(suite, method, "target").dpo
-    for name, key in itertools.product(suite.recipes[other].agents, ("epochs", "batch_size")):
-        if getattr(settings, key) != (value := getattr(for_method(suite, other, name).dpo, key)):
-            setting = f"recipes.{method}.settings.dpo.{key}"
-            raise UserError(f"{setting}: the row takes the steps of `{other}`, which has {value}; set it to {value}.")
-
-
 def cost(suite: Suite, job: PlannedJob) -> Workload:
     """All epochs over the pairs, with the reference policy's forward passes where none were computed before.
 
     A compute-matched control takes as many steps, and so about as many pairs, as the agents that it is matched to.
     """
+    from coevolve.config.derived.methods import for_method
+
     branch, (configured, expected) = job.subject.branch, work.setting(suite, job)
     passes = configured.dpo.epochs * (1 + work.reference_passes(configured.dpo))
     other = suite.recipes[branch.method].steps_like

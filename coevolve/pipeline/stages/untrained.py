@@ -14,13 +14,13 @@ from coevolve.errors import UserError
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import Stage
 from coevolve.records.episodes import Trajectory
-from coevolve.records.provenance import Workload
 from coevolve.storage import files, policy_dir
 
 if TYPE_CHECKING:
     from coevolve.config.sections import ModelConfig
     from coevolve.config.suite import Suite
     from coevolve.pipeline.planned import Inputs, PlannedJob
+    from coevolve.records.provenance import Workload
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:
@@ -91,6 +91,8 @@ def inputs(model: ModelConfig, fetched: PlannedJob | None, corpus: PlannedJob | 
 
 def cost(suite: Suite, job: PlannedJob) -> Workload:
     """A process that loads the libraries; it writes a tiny model's weights and links those of a checkpoint."""
+    from coevolve.records.provenance import Workload
+
     return Workload(starts=True, keeps_weights=suite.models[job.subject.model].tiny is not None)
 
 

@@ -15,17 +15,17 @@ from builders import relist
 from command_line import exit_status
 
 from coevolve.config.loading import load_suite
-from coevolve.pipeline.machine import load_machine
-from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.registry import STAGES
 from coevolve.errors import UserError
 from coevolve.export import suite_export
 from coevolve.follow.run_record import RunRecord
+from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import ENDS, STAGES
 from coevolve.records.provenance import Provenance
 from coevolve.report import claims
 
 NAMES = sorted(
-    {name for stage in STAGES.values() if stage.product for name in stage.files if not name.endswith(".tex")}
+    {name for product in ENDS for name in STAGES[product].files if not name.endswith(".tex")}
     | {"jobs.jsonl.xz", "records.jsonl.xz", "provenance.json"}
 )
 PRODUCT = "results/glance/paper/figure3/figure3.json"

@@ -12,6 +12,7 @@ import pytest
 from report.view.chromium import FAINT, UNFOLD
 
 from coevolve.config.loading import load_suite
+from coevolve.pipeline.stages.parts.training_curves import trainings
 from coevolve.records.provenance import Provenance
 from coevolve.records.tables import Estimate
 from coevolve.report import claims, costs, drawing, figure3, html, loop, table, training_figure, verdict_tables, view
@@ -22,7 +23,6 @@ from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import readable, with_interval
 from coevolve.report.training_figure import TrainingCurve
 from coevolve.report.verdicts import Verdict
-from coevolve.pipeline.stages.parts.training_curves import trainings
 from coevolve.storage import provenance
 
 HOME = "results/glance"

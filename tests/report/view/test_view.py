@@ -14,9 +14,9 @@ from report.view.many import write as write_many
 
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
-from coevolve.pipeline.plan import Plan
 from coevolve.errors import UserError
 from coevolve.export.site_documents import site_documents
+from coevolve.pipeline.plan import Plan
 from coevolve.records.episodes import Message, Trajectory, turn_messages
 from coevolve.records.pairs import PreferencePair
 from coevolve.report import view

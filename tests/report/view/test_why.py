@@ -11,12 +11,12 @@ import pytest
 import small_run
 
 from coevolve.config.loading import load_suite
-from coevolve.pipeline.plan import Plan
 from coevolve.errors import UserError
+from coevolve.pipeline import devices
+from coevolve.pipeline.plan import Plan
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import PreferencePair
 from coevolve.report import claims, why, why_text
-from coevolve.pipeline import devices
 from coevolve.storage import jsonl
 
 HOME = "results/glance"
