@@ -16,7 +16,7 @@ from coevolve.config.loading import load_suite, machine_file, read_machine
 from coevolve.follow import estimates
 from coevolve.follow.calibration import PARTS, fit, predicted, scaled
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import PlannedJob
+from coevolve.pipeline.stage import PlannedJob
 
 STAGES = ("untrained", "pretrain", "sft", "rft_train", "reference", "train", "rollout", "evaluate", "shard")
 

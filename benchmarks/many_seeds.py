@@ -28,7 +28,7 @@ from coevolve.config.names import PairKind
 from coevolve.config.restriction import as_dict
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import PlannedJob, files_by_name, files_of
+from coevolve.pipeline.stage import PlannedJob, files_by_name, files_of
 from coevolve.records.base import Record
 from coevolve.records.episodes import Message, PolicyRef, StopReason, Task, Trajectory, Turn
 from coevolve.records.evaluation import EvalRecord

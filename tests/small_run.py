@@ -11,7 +11,7 @@ from coevolve.config.restriction import part_of
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.job_file import JobFile, planned_file
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import files_of
+from coevolve.pipeline.stage import files_of
 
 SUITE = """
 extends: [small.yaml, envs/webshop-small.yaml]

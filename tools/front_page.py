@@ -22,7 +22,7 @@ from coevolve.follow.disk import disk
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import Subject, PlannedJob, files_by_name
+from coevolve.pipeline.stage import PlannedJob, Subject, files_by_name
 from coevolve.pipeline.targets import targets
 from coevolve.records.tables import Estimate
 from coevolve.report import costs, drawing, first_screen, loop, robustness

@@ -112,7 +112,7 @@ def _links(options: argparse.Namespace) -> Iterator[str]:
     """Make `data/mirror` and the suite's results links to the scratch folder, where they do not exist yet."""
     from coevolve.config.loading import load_suite
     from coevolve.pipeline.plan import Plan
-    from coevolve.pipeline.planned import MIRROR
+    from coevolve.pipeline.stage import MIRROR
 
     for link in (Path(MIRROR), Path(Plan(load_suite(options.suite)).home)) if options.scratch else ():
         if not (link.exists() or link.is_symlink()):

@@ -203,7 +203,7 @@ def list_mirror(options: argparse.Namespace) -> int:
 
 
 def _root_argument(parser: argparse.ArgumentParser) -> None:
-    from coevolve.pipeline.planned import MIRROR
+    from coevolve.pipeline.stage import MIRROR
 
     parser.add_argument("--root", type=Path, default=Path(MIRROR), metavar="DIR", help="default: %(default)s")
 
@@ -212,7 +212,7 @@ def _root_argument(parser: argparse.ArgumentParser) -> None:
 def verify_mirror(options: argparse.Namespace) -> int:
     """Check the sha256 of every file and model that a suite needs."""
     from coevolve.pipeline import required_files
-    from coevolve.pipeline.planned import MIRROR
+    from coevolve.pipeline.stage import MIRROR
 
     if options.root != Path(MIRROR) and not options.root.is_dir():
         raise UserError(f"--root {options.root}: no such folder; name one with the layout of {MIRROR}.")

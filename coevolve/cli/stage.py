@@ -76,7 +76,7 @@ def _stage(name: str, options: argparse.Namespace) -> int:
     os.environ["OMP_NUM_THREADS"] = str(options.threads)  # libraries read it when they are imported
     from coevolve.pipeline import run_job
     from coevolve.pipeline.job_file import JobFile
-    from coevolve.pipeline.planned import work_folder
+    from coevolve.pipeline.stage import work_folder
 
     plan = replace(plan_with_machine(suite_of(options), options)[0], root=options.root)
     job = plan.require(name, dict(map(_pair, options.on)))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from coevolve.errors import UserError
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import PlannedJob, files_by_name, files_of
 from coevolve.pipeline.registry import REMADE
+from coevolve.pipeline.stage import PlannedJob, files_by_name, files_of
 from coevolve.storage import files, provenance
 
 #: The empty file in a result's folder that says: what is here was unpacked, and may be a part of the result.

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from coevolve.errors import UserError
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import PlannedJob
 from coevolve.pipeline.registry import ENDS, STAGES
+from coevolve.pipeline.stage import PlannedJob
 from coevolve.pipeline.stages.parts.training_curves import trainings
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.provenance import Provenance

@@ -23,7 +23,7 @@ from coevolve.pipeline import devices, in_process
 from coevolve.pipeline.job_file import JobFile, planned_file
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import PlannedJob
+from coevolve.pipeline.stage import PlannedJob
 from coevolve.records.base import Record
 from coevolve.shipped import shipped_file
 from coevolve.storage import files, provenance

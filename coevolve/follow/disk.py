@@ -16,7 +16,7 @@ from coevolve.follow import estimates
 from coevolve.follow.forecast import producers
 from coevolve.follow.pruning import policy_readers
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import PlannedJob
+from coevolve.pipeline.stage import PlannedJob
 from coevolve.report.costs import Cost
 from coevolve.report.number_text import duration, size
 

@@ -30,7 +30,7 @@ from coevolve.follow.disk import disk as disk_of_run
 from coevolve.pipeline import devices, required_files
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import MIRROR
+from coevolve.pipeline.stage import MIRROR
 from coevolve.storage import origin
 
 LOCK = Path("requirements.lock")

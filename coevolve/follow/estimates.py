@@ -12,7 +12,7 @@ from coevolve.config.sections import DpoConfig, Optimiser
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import PlannedJob
+from coevolve.pipeline.stage import PlannedJob
 from coevolve.report.costs import Cost, estimate
 from coevolve.report.number_text import readable
 from coevolve.storage import files, provenance

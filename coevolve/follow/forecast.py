@@ -13,7 +13,7 @@ from coevolve.config.machine import Machine
 from coevolve.errors import UserError
 from coevolve.follow import estimates
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import PlannedJob, files_of
+from coevolve.pipeline.stage import PlannedJob, files_of
 
 #: Seconds by which a job takes longer than its estimated work: a process starts and ends.
 START_SECONDS = 1.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from coevolve import escaping
 from coevolve.config.suite import Suite
-from coevolve.pipeline.planned import PlannedJob
+from coevolve.pipeline.stage import PlannedJob
 
 #: The end of a log that is searched for the error, in bytes.
 TAIL_BYTES = 1 << 16

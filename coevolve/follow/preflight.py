@@ -22,7 +22,7 @@ from coevolve.follow import doctor, estimates
 from coevolve.follow.doctor import RunSetup
 from coevolve.pipeline import devices
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import MIRROR
+from coevolve.pipeline.stage import MIRROR
 from coevolve.storage import origin
 
 #: The image whose stages need no PyTorch.

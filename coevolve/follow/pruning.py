@@ -17,7 +17,7 @@ from pathlib import Path
 from coevolve.errors import UserError
 from coevolve.follow import job_text
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import PlannedJob
+from coevolve.pipeline.stage import PlannedJob
 from coevolve.report.number_text import size
 from coevolve.storage import files, policy_dir, provenance, pruned
 

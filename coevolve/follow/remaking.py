@@ -23,8 +23,8 @@ from coevolve.follow.reexecution import FileDifference, Locate
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import PlannedJob, files_by_name, results_by_name
 from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.stage import PlannedJob, files_by_name, results_by_name
 from coevolve.pipeline.stages import evaluate
 from coevolve.pipeline.suite_files import CLAIMS
 from coevolve.records.episodes import Trajectory
@@ -73,7 +73,7 @@ def remade_job(record: Provenance) -> Job:
 
 def _suite(record: Provenance) -> Suite:
     """The sections of a provenance, as the suite that a stage reads."""
-    return part_of(record.config)
+    return part_of({"without": []} | record.config)  # an empty one is in no record
 
 
 def _job(suite: Suite, record: Provenance) -> Job:
@@ -118,7 +118,9 @@ def _planned(suite: Suite, record: Provenance) -> PlannedJob:
 @functools.cache
 def _defaults() -> Suite:
     """The sections of the shipped defaults."""
-    return part_of(read_yaml(shipped_file(Path("configs/parts/hyperparameters.yaml"))).plain())
+    sections = read_yaml(shipped_file(Path("configs/parts/hyperparameters.yaml"))).plain() | {"sources": {}}
+    del sections["recipes"], sections["ablations"]  # a product's provenance has its own
+    return part_of(sections)
 
 
 def _input_name(record: Provenance, path: Path) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 from coevolve.pipeline import reuse
 from coevolve.pipeline.job_file import JobFile
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import PlannedJob, files_of
 from coevolve.pipeline.required_files import recorded_sha256
+from coevolve.pipeline.stage import PlannedJob, files_of
 from coevolve.records.provenance import Provenance
 from coevolve.storage import files
 

@@ -25,8 +25,8 @@ from coevolve.follow.reusable import Reusable
 from coevolve.follow.run_record import RunRecord
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import PlannedJob
 from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.stage import PlannedJob
 from coevolve.pipeline.targets import targets
 
 NOTHING = "Nothing to be done"

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from coevolve.pipeline.planned import PlannedJob
+from coevolve.pipeline.stage import PlannedJob
 from coevolve.records.base import Record
 from coevolve.storage import files
 

@@ -29,8 +29,8 @@ from coevolve.pipeline.job_file import FOLDER, JobFile, planned_file
 from coevolve.pipeline.job_server import JobServer
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import MIRROR, PlannedJob, files_by_name
 from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.stage import MIRROR, PlannedJob, files_by_name
 from coevolve.pipeline.targets import Target, targets
 from coevolve.storage import policy_dir
 from coevolve.storage.files import PROVENANCE

@@ -23,7 +23,7 @@ from coevolve.follow.file_hashes import FileHashes
 from coevolve.follow.forecast import Forecast, producers
 from coevolve.follow.run_record import RunRecord
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import PlannedJob, files_of, work_folder
+from coevolve.pipeline.stage import PlannedJob, files_of, work_folder
 from coevolve.records.provenance import Provenance
 from coevolve.storage import provenance, pruned
 

@@ -14,8 +14,8 @@ from coevolve.pipeline import in_process
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.job_file import JobFile
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import Subject, files_of
 from coevolve.pipeline.run_job import execute
+from coevolve.pipeline.stage import Subject, files_of
 from coevolve.records.episodes import Task
 from coevolve.report import evaluation_result
 from coevolve.shipped import shipped_file

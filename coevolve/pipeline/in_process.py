@@ -11,8 +11,8 @@ from coevolve.errors import UserError, suggestion
 from coevolve.pipeline import required_files
 from coevolve.pipeline.job_file import JobFile
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import Inputs, PlannedJob, files_of
 from coevolve.pipeline.run_job import execute
+from coevolve.pipeline.stage import Inputs, PlannedJob, files_of
 from coevolve.shipped import shipped_file
 from coevolve.storage import files, provenance
 
@@ -63,7 +63,7 @@ def _require_effect(override: str, env: str) -> None:
 
 def make(plan: Plan, paths: Sequence[str], threads: int) -> None:
     """Run the jobs that files need, but those whose results are there and current."""
-    for job in plan.jobs(paths):
+    for job in plan.jobs(paths) if paths else ():
         made = all(Path(path).exists() for path in job.files)
         if not (made and (not job.leaves_provenance or is_current(plan, Path(job.folder), job))):
             execute(JobFile.of(plan, job), threads)

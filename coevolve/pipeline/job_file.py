@@ -15,7 +15,7 @@ from coevolve.config.restriction import as_dict, digest, part_of, whole
 from coevolve.errors import UserError
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.job import NO_BRANCH, seed_of
-from coevolve.pipeline.planned import Inputs, PlannedJob, files_by_name, results_by_name
+from coevolve.pipeline.stage import Inputs, PlannedJob, files_by_name, results_by_name
 from coevolve.records.base import SCHEMA_VERSION, Record
 from coevolve.records.provenance import Workload
 from coevolve.storage import files

@@ -20,8 +20,7 @@ from coevolve.config.machine import Shards
 from coevolve.config.suite import Suite
 from coevolve.pipeline import work
 from coevolve.pipeline.branch import AgentName, Branch
-from coevolve.pipeline.planned import MIRROR, Inputs, PlannedJob, Subject
-from coevolve.pipeline.stage import Stage
+from coevolve.pipeline.stage import MIRROR, Inputs, PlannedJob, Stage, Subject
 from coevolve.pipeline.stages import (
     convert,
     data,

@@ -18,9 +18,8 @@ from coevolve.config.restriction import as_dict, digest, restrict
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError, suggestion
 from coevolve.pipeline import products
-from coevolve.pipeline.planned import MIRROR, PlannedJob, files_by_name, files_of
 from coevolve.pipeline.registry import ENDS, STAGES
-from coevolve.pipeline.stage import Stage
+from coevolve.pipeline.stage import MIRROR, PlannedJob, Stage, files_by_name, files_of
 from coevolve.pipeline.suite_files import UNDIVIDED, SuiteFiles
 from coevolve.policies.engines import engine_module
 from coevolve.records.provenance import Provenance, Workload

@@ -15,7 +15,7 @@ from coevolve.assets import hub, images
 from coevolve.assets.checks import Check, run_check
 from coevolve.config.sections import ModelConfig, SourceFile
 from coevolve.config.suite import Suite
-from coevolve.pipeline.planned import MIRROR
+from coevolve.pipeline.stage import MIRROR
 from coevolve.records.provenance import Provenance
 from coevolve.storage import files, provenance
 

@@ -21,9 +21,8 @@ from coevolve.pipeline import devices
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.job_file import PLAN_ANEW, JobFile
 from coevolve.pipeline.launch import LaunchedProcess, errors_to_launcher
-from coevolve.pipeline.planned import work_folder
 from coevolve.pipeline.reuse import take
-from coevolve.pipeline.stage import Stage
+from coevolve.pipeline.stage import Stage, work_folder
 from coevolve.records.provenance import Notes, Provenance
 from coevolve.storage import code_digest, files, folders, locks, origin, provenance
 

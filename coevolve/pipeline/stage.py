@@ -1,18 +1,51 @@
-"""A stage: one kind of job. Its module in `coevolve.pipeline.stages` has its inputs, its cost and its `run`, too."""
+"""Stages and planned jobs: what a kind of job is, and what each job of a suite reads, writes and is about.
+
+A stage's module in `coevolve.pipeline.stages` has its declaration with its inputs, its cost and its `run`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from coevolve.pipeline.branch import AgentName, Branch
 from coevolve.records.provenance import Notes, Workload
+from coevolve.storage.files import PROVENANCE
 
 if TYPE_CHECKING:
     from coevolve.config.suite import Suite
     from coevolve.pipeline.job import Job
-    from coevolve.pipeline.planned import PlannedJob
+
+#: The folder of what all suites share: downloads, models of the hub, dequantised models.
+MIRROR = "data/mirror"
+#: Input files of a job by name: one, several, or several by what they are results of, such as (method, seed).
+Inputs = dict[str, str | list[str] | Mapping[Any, str]]
+
+
+def files_by_name(inputs: Inputs) -> dict[str, list[str]]:
+    """All input files of each name, each once."""
+    return {
+        name: [files] if isinstance(files, str) else sorted({*files.values()}) if isinstance(files, Mapping) else files
+        for name, files in inputs.items()
+    }
+
+
+def files_of(inputs: Inputs) -> list[str]:
+    """All input files."""
+    return [path for paths in files_by_name(inputs).values() for path in paths]
+
+
+def results_by_name(inputs: Inputs) -> dict[str, dict[Hashable, Path]]:
+    """The input files that are given by what they are results of."""
+    keyed = {name: files for name, files in inputs.items() if isinstance(files, Mapping)}
+    return {name: {key: Path(path) for key, path in files.items()} for name, files in keyed.items()}
+
+
+def work_folder(result: Path) -> Path:
+    """Where the job that makes the folder `result` keeps its lock, checkpoints and journals until it ends."""
+    return result.parent / f".work-{result.name}"
 
 
 def no_work(suite: Suite, job: PlannedJob) -> Workload:
@@ -64,6 +97,92 @@ class Stage:
     def network(self) -> bool:
         """Whether it fetches from outside."""
         return self.shared and not self.image
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What jobs of an iteration are about: a model, an environment, and a branch (method, seed and iteration)."""
+
+    model: str
+    env: str
+    branch: Branch
+
+    def at(self, branch: Branch) -> Subject:
+        """The cell of another branch."""
+        return Subject(self.model, self.env, branch)
+
+    @property
+    def folder(self) -> str:
+        """The folder of its results, below that of the suite."""
+        return f"{self.model}/{self.env}/{self.branch}"
+
+    @property
+    def wildcards(self) -> dict[str, str]:
+        """Its names, as provenances have them."""
+        return {"model": self.model, "env": self.env, "branch": str(self.branch)}
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedJob:
+    """A job of a stage: its files `names` lie in `root`/`result`.
+
+    `wildcards` are the names of what it is about, such as `env`, `branch` and `agent`; `branch` is the branch among
+    them.
+    """
+
+    stage: Stage
+    root: str
+    result: str
+    wildcards: dict[str, str]
+    inputs: Inputs
+    names: tuple[str, ...]
+    branch: Branch | None = None
+
+    def __getitem__(self, name: str) -> str:
+        """The path of one of its files."""
+        return f"{self.folder}/{name}"
+
+    @property
+    def folder(self) -> str:
+        """The folder of its files."""
+        return f"{self.root}/{self.result}"
+
+    @property
+    def key(self) -> str:
+        """The path that no other job has: its folder, or of a download its file."""
+        return self.folder if self.leaves_provenance else self[self.names[0]]
+
+    @property
+    def name(self) -> str:
+        """Its key below its root."""
+        return self.key.removeprefix(f"{self.root}/")
+
+    @property
+    def files(self) -> list[str]:
+        """Its files, without its provenance."""
+        return [self[name] for name in self.names]
+
+    @property
+    def leaves_provenance(self) -> bool:
+        """Whether its provenance is one of its outputs; a folder of downloads has a job for each file."""
+        return bool(self.stage.files)
+
+    @property
+    def outputs(self) -> list[str]:
+        """Its files with its provenance."""
+        return [*self.files, *([self[PROVENANCE]] if self.leaves_provenance else [])]
+
+    @property
+    def agent(self) -> AgentName:
+        """The agent that it is about: that of the wildcard `agent`, or of the `whole` whose part it plays."""
+        agents = (self.wildcards.get("agent"), self.wildcards.get("whole", "").removeprefix("rollout/"))
+        return "failure" if "failure" in agents else "target"
+
+    @property
+    def subject(self) -> Subject:
+        """The model, environment and branch that it is about."""
+        assert self.branch is not None
+        return Subject(self.wildcards["model"], self.wildcards["env"], self.branch)
 
 
 #: Config sections that jobs in an environment, jobs that play, jobs that only sample, and products read.

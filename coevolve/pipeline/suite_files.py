@@ -15,7 +15,7 @@ from coevolve.config.suite import Suite
 from coevolve.config.yaml_files import extended_files
 from coevolve.pipeline.branch import AgentName, Branch
 from coevolve.pipeline.paper import Iteration, Paper
-from coevolve.pipeline.planned import Inputs, Subject
+from coevolve.pipeline.stage import Inputs, Subject
 from coevolve.records.evaluation import EvaluationKey, ExplorationKey, SummaryKey
 
 UNDIVIDED = Shards(rollout=1, evaluate=1)

@@ -12,7 +12,7 @@ from coevolve.config.sections import DpoConfig
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError
 from coevolve.pipeline.branch import AgentName, Branch
-from coevolve.pipeline.planned import PlannedJob
+from coevolve.pipeline.stage import PlannedJob
 from coevolve.records.provenance import Workload
 
 #: Floating-point operations per weight and token of a training step, and of a forward pass.

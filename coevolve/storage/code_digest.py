@@ -28,7 +28,7 @@ PACKAGE = Path(__file__).parents[1]
 DECLARATIONS, DERIVED = "coevolve.config", "coevolve.config.derived"
 #: The package of the stages, what only the plan reads in their modules, and the modules that only the plan needs.
 STAGES, PLANNING = "coevolve.pipeline.stages.", ("inputs", "cost", "STAGE")
-PLANNED = {f"coevolve.pipeline.{name}" for name in ("planned", "stage", "work")}
+PLANNED = {f"coevolve.pipeline.{name}" for name in ("stage", "work")}
 #: Nodes of a syntax tree that may begin with a docstring.
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 

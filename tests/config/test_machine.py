@@ -13,8 +13,8 @@ from coevolve.errors import UserError
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.machine import load_machine, snakemake_resources
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import Subject
 from coevolve.pipeline.registry import ENDS, STAGES
+from coevolve.pipeline.stage import Subject
 from coevolve.pipeline.stages.shard import part
 from coevolve.pipeline.targets import targets
 from coevolve.records.episodes import Task
@@ -78,8 +78,8 @@ def stages(default=DEFAULT, **others):
         (stages(sft={"gpus": 8, "processes": 12, "nodes": 5}), "`sft` has 12 processes, not a multiple of 5 nodes"),
         (stages(sft={"gpus": 4, "processes": 8}), "stages: `sft` has 8 processes for 4 GPUs"),
         (stages(reference={"gpus": 8, "processes": 8}), "`reference` runs in one process; remove the key"),
-        (stages(DEFAULT | {"gpus": 8, "processes": 8}), "key `stages.default.processes`: `download` runs in one"),
-        ({"vllm": {"tensor_parallel_size": 2}}, "it is 2, but a job of `shard` requests 1 GPUs; make them equal."),
+        (stages(DEFAULT | {"gpus": 8, "processes": 8}), "key `stages.default.processes`: `ablation` runs in one"),
+        ({"vllm": {"tensor_parallel_size": 2}}, "it is 2, but a job of `evaluate` requests 1 GPUs; make them equal."),
         ({"launch": None}, "set `launch`"),
         ({"most": {"memory_gb": 100, "minutes": 600}}, "requests more than `most` allows"),
         (stages(3), "each holds keys"),

@@ -10,7 +10,7 @@ from coevolve.errors import UserError
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import Subject
+from coevolve.pipeline.stage import Subject
 from coevolve.pipeline.stages import train
 from coevolve.pipeline.targets import targets
 from coevolve.train.dataset import slot_order

@@ -14,7 +14,7 @@ from coevolve.errors import UserError
 from coevolve.methods.pairing import KIND_AGENTS
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import Subject
+from coevolve.pipeline.stage import Subject
 
 HOME = "results/smoke_methods"
 WEBSHOP = {"model": "tiny", "env": "webshop"}

@@ -15,9 +15,8 @@ from coevolve.errors import UserError
 from coevolve.pipeline.job_file import JobFile, planned_file
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import results_by_name
 from coevolve.pipeline.registry import STAGES
-from coevolve.pipeline.stage import Stage
+from coevolve.pipeline.stage import Stage, results_by_name
 from coevolve.storage.code_digest import PLANNING
 
 

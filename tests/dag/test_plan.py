@@ -10,8 +10,8 @@ from coevolve.config.suite import FOLDERS, Suite
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.job_file import JobFile
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import MIRROR, Subject
 from coevolve.pipeline.registry import ENDS, STAGES
+from coevolve.pipeline.stage import MIRROR, Subject
 
 LARGER = ["iterations.sciworld=3", "iterations.intercode_sql=3", "iterations.webshop=3", "seeds=[0,1]"]
 ENVS = 3

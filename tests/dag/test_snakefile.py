@@ -14,7 +14,7 @@ from coevolve.assets import images
 from coevolve.config.loading import load_suite
 from coevolve.pipeline.job_file import JobFile, planned_file
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import files_of
+from coevolve.pipeline.stage import files_of
 from coevolve.storage.locks import ProcessLock
 
 NOTE = b"a note\n"

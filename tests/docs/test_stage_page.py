@@ -13,7 +13,7 @@ from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl
 
 PAPER, MODULE = "coevolve/pipeline/paper.py", "coevolve/pipeline/stages/lengths.py"
-EVALUATE = '        return self._play(evaluate.STAGE, cell if alone else policy.cell, "eval", policy, tasks)\n'
+EVALUATE = '        return self._play(evaluate.STAGE, subject if alone else policy.subject, "eval", policy, tasks)\n'
 BRANCH = "tiny/webshop/base/untrained"
 EVALUATED = f"results/glance/{BRANCH}/eval/records.jsonl"
 

@@ -13,8 +13,8 @@ from coevolve.config.restriction import as_dict
 from coevolve.config.sections import Quirks
 from coevolve.follow import remaking
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import files_by_name, files_of, results_by_name
 from coevolve.pipeline.registry import REMADE
+from coevolve.pipeline.stage import files_by_name, files_of, results_by_name
 from coevolve.pipeline.stages import evaluate
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance

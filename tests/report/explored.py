@@ -7,7 +7,7 @@ import builders
 from builders import turn
 
 from coevolve.pipeline.job import NO_BRANCH, Job
-from coevolve.pipeline.planned import files_by_name, results_by_name
+from coevolve.pipeline.stage import files_by_name, results_by_name
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
 from coevolve.report import claims

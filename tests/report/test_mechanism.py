@@ -16,7 +16,7 @@ from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import Subject
+from coevolve.pipeline.stage import Subject
 from coevolve.policies import loading
 from coevolve.records.episodes import Trajectory
 from coevolve.records.pairs import PreferencePair

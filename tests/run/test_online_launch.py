@@ -20,7 +20,7 @@ from small_run import make
 
 from coevolve.config.loading import load_suite
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import files_of
+from coevolve.pipeline.stage import files_of
 from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl
 

@@ -16,9 +16,9 @@ from command_line import exit_status, stage_command
 from coevolve.config.loading import load_suite
 from coevolve.pipeline.job_file import JobFile, planned_file
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import files_of
 from coevolve.pipeline.registry import STAGES
 from coevolve.pipeline.reuse import take
+from coevolve.pipeline.stage import files_of
 from coevolve.records.provenance import Provenance
 from coevolve.storage import files, folders, provenance
 

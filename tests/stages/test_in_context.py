@@ -16,8 +16,8 @@ from coevolve.errors import UserError
 from coevolve.methods import pairing
 from coevolve.pipeline.job_file import JobFile
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import files_of
 from coevolve.pipeline.run_job import execute
+from coevolve.pipeline.stage import files_of
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import EvalRecord
 from coevolve.storage import jsonl

@@ -12,8 +12,8 @@ from small_run import make, run_job
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import Shards
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import files_of
 from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.stage import files_of
 
 #: What the suite `glance` leaves out: other ways to learn, a rollout in parts, an ablation.
 MORE = """

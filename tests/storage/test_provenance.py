@@ -8,7 +8,7 @@ import pytest
 
 from coevolve.config.loading import load_suite
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.planned import files_of
+from coevolve.pipeline.stage import files_of
 from coevolve.storage import jsonl
 
 LOADING = """

@@ -18,7 +18,7 @@ from coevolve.records.provenance import Provenance, Workload
 from coevolve.storage import files
 
 if TYPE_CHECKING:
-    from coevolve.pipeline.planned import Inputs
+    from coevolve.pipeline.stage import Inputs
     from coevolve.pipeline.suite_files import SuiteFiles
     from coevolve.report.costs import Accounted, Cost, Line
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from coevolve.envs.synthesis import TaskDraft
     from coevolve.methods.task_evolution.exploration import ExplorationStart
     from coevolve.methods.task_evolution.records import Fragment, FragmentDrop, FragmentDropReason, PoolTask
-    from coevolve.pipeline.planned import Inputs, PlannedJob
+    from coevolve.pipeline.stage import Inputs, PlannedJob
     from coevolve.pipeline.stages.parts.exploring import TaskExploration
     from coevolve.records.provenance import Workload
 

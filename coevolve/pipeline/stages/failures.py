@@ -21,7 +21,7 @@ from coevolve.records.provenance import Provenance
 from coevolve.storage import files, jsonl
 
 if TYPE_CHECKING:
-    from coevolve.pipeline.planned import Inputs
+    from coevolve.pipeline.stage import Inputs
     from coevolve.pipeline.suite_files import SuiteFiles
     from coevolve.report.exploration import AgentRecord
 

@@ -16,7 +16,7 @@ from coevolve.storage import files
 
 if TYPE_CHECKING:
     from coevolve.config.suite import Suite
-    from coevolve.pipeline.planned import Inputs, PlannedJob
+    from coevolve.pipeline.stage import Inputs, PlannedJob
     from coevolve.records.provenance import Workload
 
 

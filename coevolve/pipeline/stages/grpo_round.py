@@ -13,7 +13,7 @@ from coevolve.pipeline.stage import SAMPLED, Stage
 from coevolve.records.training import TrainReport
 
 if TYPE_CHECKING:
-    from coevolve.pipeline.planned import Inputs, PlannedJob
+    from coevolve.pipeline.stage import Inputs, PlannedJob
 
 
 def run(job: Job, out: Path) -> TrainReport:

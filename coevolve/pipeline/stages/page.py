@@ -12,7 +12,7 @@ from coevolve.storage import files
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coevolve.pipeline.planned import Inputs, PlannedJob
+    from coevolve.pipeline.stage import Inputs, PlannedJob
     from coevolve.pipeline.suite_files import SuiteFiles
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from coevolve.config.suite import Suite
     from coevolve.methods.pairing import Pairing
     from coevolve.pipeline.branch import AgentName
-    from coevolve.pipeline.planned import Inputs, PlannedJob
+    from coevolve.pipeline.stage import Inputs, PlannedJob
     from coevolve.records.provenance import Workload
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from coevolve.storage import jsonl
 
 if TYPE_CHECKING:
     from coevolve.envs.base import Env
-    from coevolve.pipeline.planned import Inputs, PlannedJob
+    from coevolve.pipeline.stage import Inputs, PlannedJob
 
 
 def run(job: Job, out: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from coevolve.config.names import PairKind
     from coevolve.config.suite import Suite
     from coevolve.pipeline.branch import AgentName
-    from coevolve.pipeline.planned import Inputs, PlannedJob
+    from coevolve.pipeline.stage import Inputs, PlannedJob
     from coevolve.records.provenance import Workload
 
 

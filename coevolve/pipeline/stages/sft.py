@@ -12,7 +12,7 @@ from coevolve.records.episodes import Trajectory
 from coevolve.records.training import TrainReport
 
 if TYPE_CHECKING:
-    from coevolve.pipeline.planned import Inputs, PlannedJob
+    from coevolve.pipeline.stage import Inputs, PlannedJob
 
 
 def run(job: Job, out: Path) -> TrainReport:

@@ -16,7 +16,7 @@ from coevolve.storage import jsonl
 
 if TYPE_CHECKING:
     from coevolve.config.suite import Suite
-    from coevolve.pipeline.planned import PlannedJob
+    from coevolve.pipeline.stage import PlannedJob
     from coevolve.records.provenance import Workload
 
 

@@ -11,7 +11,7 @@ from coevolve.pipeline.stage import TABLE, Stage
 from coevolve.storage import files, product_file
 
 if TYPE_CHECKING:
-    from coevolve.pipeline.planned import Inputs
+    from coevolve.pipeline.stage import Inputs
     from coevolve.pipeline.suite_files import SuiteFiles
 
 

@@ -12,7 +12,7 @@ from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import TABLE, Stage
 
 if TYPE_CHECKING:
-    from coevolve.pipeline.planned import Inputs
+    from coevolve.pipeline.stage import Inputs
     from coevolve.pipeline.suite_files import SuiteFiles
     from coevolve.report.measurement import Measurement
 

@@ -12,7 +12,7 @@ from coevolve.records.episodes import Trajectory
 from coevolve.storage import files, jsonl
 
 if TYPE_CHECKING:
-    from coevolve.pipeline.planned import Inputs
+    from coevolve.pipeline.stage import Inputs
     from coevolve.pipeline.suite_files import SuiteFiles
     from coevolve.report.task_growth import RoundGrowth
 

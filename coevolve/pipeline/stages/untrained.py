@@ -19,7 +19,7 @@ from coevolve.storage import files, policy_dir
 if TYPE_CHECKING:
     from coevolve.config.sections import ModelConfig
     from coevolve.config.suite import Suite
-    from coevolve.pipeline.planned import Inputs, PlannedJob
+    from coevolve.pipeline.stage import Inputs, PlannedJob
     from coevolve.records.provenance import Workload
 
 

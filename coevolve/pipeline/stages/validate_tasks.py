@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from coevolve.envs.base import Env
     from coevolve.envs.synthesis import TaskSynthesis
     from coevolve.methods.task_evolution.records import FragmentDropReason, PoolTask, Validation
-    from coevolve.pipeline.planned import Inputs, PlannedJob
+    from coevolve.pipeline.stage import Inputs, PlannedJob
 
 log = logging.getLogger(__name__)
 
