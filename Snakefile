@@ -1,7 +1,8 @@
 """The paper as a build product: `snakemake --profile slurm`, or `snakemake --profile smoke` on one CPU machine.
 
-The jobs come from `coevolve.pipeline`, which plans them once, and `SnakemakeRun` begins and ends a run; this file
-declares the rules: one a stage, whose only wildcard is looked up in the plan.
+The loops that make the jobs, and so the paper's algorithm, are in `coevolve/pipeline/paper.py`; `SnakemakeRun` begins
+and ends a run. This file declares the rules: one a stage, whose only wildcard is looked up in the plan. A job is
+`coevolve job FILE`, which calls `run` of the stage's module in `coevolve/pipeline/stages`.
 """
 
 import sys

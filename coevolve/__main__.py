@@ -6,7 +6,7 @@ import sys
 from coevolve.pipeline import job_server
 
 if __name__ == "__main__":
-    status = job_server.run_job(os.environ.pop(job_server.VARIABLE, ""), sys.argv[1:])
+    status = job_server.forward(os.environ.pop(job_server.VARIABLE, ""), sys.argv[1:])
     if status is not None:
         sys.exit(status)
     from coevolve.cli import main

@@ -85,7 +85,7 @@ COMMANDS: Commands = {
     **results.COMMANDS,
     **others.COMMANDS,
     "stage": Group("Run one stage on given files, as Snakemake does.", stage.stages),
-    "job": stage.run_job,
+    "job": stage.run_planned,
     "export": Group("Export results to one folder, or in the formats of other tools.", lambda: exports.COMMANDS),
     "replay": Group("Replay recorded episodes and compare every observation.", others.replays),
     "mirror": Group("List or verify the external files and models that a suite needs.", lambda: planning.MIRROR),

@@ -65,7 +65,7 @@ def stages() -> Commands:
 
 
 @command(argument("file", type=Path, metavar="FILE", help="the job, which the plan of a run wrote"), *RESOURCES)
-def run_job(options: argparse.Namespace) -> int:
+def run_planned(options: argparse.Namespace) -> int:
     """Run a planned job from its file, as Snakemake does."""
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     return _run(options.file, options)

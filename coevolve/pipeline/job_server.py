@@ -64,7 +64,7 @@ class JobServer:
         self._process.wait()
 
 
-def run_job(server: str, arguments: Sequence[str]) -> int | None:
+def forward(server: str, arguments: Sequence[str]) -> int | None:
     """Run `coevolve <arguments>` in a process that is forked by the server; returns its exit status.
 
     `server` is the value of `COEVOLVE_JOB_SERVER`. None if the server does not run this command.

@@ -120,8 +120,9 @@ class Paper:
         before = self.iteration(subject.at(branch.previous))
         made = shared or self.iterate(subject, before)
         trained = {agent: job for agent, job in made.trainings.items() if self.trains(subject, agent)}
-        at_its_end = work.trained_agents(self.suite, subject.env, branch)
-        needed = {agent: job for agent, job in trained.items() if agent in at_its_end}
+        # No iteration explores with the last failure agent.
+        used = work.trained_agents(self.suite, subject.env, branch)
+        needed = {agent: job for agent, job in trained.items() if agent in used}
         return replace(made, policies=before.policies | trained, trainings=needed)
 
     def owner(self, branch: Branch) -> Branch:

@@ -1,4 +1,7 @@
-"""The plan of a suite: the job of every file, what a job depends on, and what targets need. Imports no torch."""
+"""The plan of a suite: the job of every file, what a job depends on, and what targets need. Imports no torch.
+
+The jobs of iterations are made in `coevolve.pipeline.paper`, those of tables in `coevolve.pipeline.products`.
+"""
 
 import contextlib
 import functools
@@ -57,13 +60,13 @@ class Plan(SuiteFiles):
         """The job that makes a file, by its path; None for a file that comes from outside."""
         makers = self.paper.makers
         if path not in makers and path.startswith(f"{self.home}/"):
-            assert self._all_made
+            self._make_all()
         return makers.get(path)
 
     def by_key(self, key: str) -> PlannedJob | None:
         """The job with a key (`PlannedJob.key`); None if the suite has none."""
         if key not in self.paper.jobs:
-            assert self._all_made
+            self._make_all()
         return self.paper.jobs.get(key)
 
     def of_record(self, record: Provenance) -> PlannedJob | None:
@@ -75,7 +78,7 @@ class Plan(SuiteFiles):
 
     def named(self, stage: str, wildcards: Mapping[str, str]) -> PlannedJob | None:
         """The job of a stage with these wildcards; None if the suite has none."""
-        assert self._all_made
+        self._make_all()
         jobs = self.paper.jobs.values()
         return next((job for job in jobs if job.stage.name == stage and job.wildcards == wildcards), None)
 
@@ -159,12 +162,14 @@ class Plan(SuiteFiles):
         same = (plan.by_key(job.key) for plan in (self, replace(self, shards=UNDIVIDED), divided))
         return list(dict.fromkeys(name for each in same if each for name in each.inputs))
 
-    @functools.cached_property
-    def _all_made(self) -> bool:
-        """True, once the jobs of every method, product and ablation that the suite can have are made.
+    def _make_all(self) -> None:
+        """Make the jobs of every method, product and ablation that the suite can have, once.
 
         Of a method that the suite does not run, wrong settings are no error.
         """
+        if self._made_all:
+            return
+        self._made_all.append(True)
         supported = [method for method in self.suite.recipes if supports(self.suite, method)]
         for method in supported:
             with contextlib.suppress(*([] if method in self.suite.methods else [UserError])):
@@ -174,7 +179,12 @@ class Plan(SuiteFiles):
                 with contextlib.suppress(UserError):
                     self.ablation(name)
         products.growth(self)
-        return bool(self.products)
+        _ = self.products
+
+    @functools.cached_property
+    def _made_all(self) -> list[bool]:
+        """Not empty once all jobs are made."""
+        return []
 
     # What a job depends on.
 

@@ -40,19 +40,7 @@ def products(files: SuiteFiles) -> dict[str, PlannedJob]:
         costs: [*measured, *sorted({*gradients, *files.records(files.judged()).values()})],
     }
     made = {}
-    for each in (
-        verdicts,
-        table1,
-        figure2,
-        figure3,
-        differences,
-        failures,
-        regime,
-        pair_counts,
-        examples,
-        costs,
-        summary,
-    ):
+    for each in PRODUCTS:
         inputs = each.inputs(files) | (provenances(files, read[each]) if each in read else {})
         made[each.STAGE.name] = add(each.STAGE, f"paper/{each.STAGE.name}", inputs, {})
     if any(has_pool(files.suite.recipes[method]) for method in methods):

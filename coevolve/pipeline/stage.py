@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coevolve.pipeline.branch import AgentName, Branch
+from coevolve.pipeline.branch import AgentName, Branch, agent_of
 from coevolve.records.provenance import Notes, Workload
 from coevolve.storage.files import PROVENANCE
 
@@ -175,8 +175,7 @@ class PlannedJob:
     @property
     def agent(self) -> AgentName:
         """The agent that it is about: that of the wildcard `agent`, or of the `whole` whose part it plays."""
-        agents = (self.wildcards.get("agent"), self.wildcards.get("whole", "").removeprefix("rollout/"))
-        return "failure" if "failure" in agents else "target"
+        return agent_of(self.wildcards)
 
     @property
     def subject(self) -> Subject:

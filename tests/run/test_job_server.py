@@ -17,7 +17,7 @@ from checkout import copy_of, environment, heed_ctrl_c
 from coevolve.config.loading import load_suite
 from coevolve.follow import job_text
 from coevolve.pipeline.job_file import JobFile
-from coevolve.pipeline.job_server import VARIABLE, run_job
+from coevolve.pipeline.job_server import VARIABLE, forward
 from coevolve.pipeline.plan import Plan
 
 #: Starts a server, prints its variable, and waits for the end of its input.
@@ -135,7 +135,7 @@ def test_a_server_that_ends_before_it_answers_is_none(tmp_path):
         listener.listen(1)
         ended = threading.Timer(0.5, listener.close)
         ended.start()
-        assert run_job(f"sft:{path}", ["job", str(job)]) is None
+        assert forward(f"sft:{path}", ["job", str(job)]) is None
         ended.join()
 
 
@@ -145,7 +145,7 @@ def test_a_server_runs_the_jobs_of_its_stages_alone(tmp_path):
     job.write_text('{"stage": "pairs"}')
     other.write_text("[]")
     for words in (["job", str(job)], ["job", str(other)], ["job", str(tmp_path / "none")], ["stage", "sft"], []):
-        assert run_job("sft:", words) is run_job("sft:/dev/null", words) is None
+        assert forward("sft:", words) is forward("sft:/dev/null", words) is None
 
 
 def test_a_client_that_ctrl_c_ends_leaves_no_traceback(repo, server, tmp_path):

@@ -1,4 +1,4 @@
-"""Exploration: one agent plays every training task k times."""
+"""Exploration: one agent plays every training task k times, here or in the shards that this stage joins."""
 
 from __future__ import annotations
 
