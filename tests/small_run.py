@@ -77,5 +77,5 @@ def job_of(plan, planned, work, inputs=None):
         threads=1,
         results=file.keyed_files(),
         devices=file.vllm,
-        branch=file.place,
+        branch=file.branch,
     )
