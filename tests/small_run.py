@@ -60,7 +60,7 @@ def run_job(plan, job, out=None):
 
     With `out` as a person does: its inputs need no provenance.
     """
-    file = planned_file(plan.home, job)
+    file = planned_file(job)
     JobFile.of(plan, job, out=out).write(file)
     assert exit_status("job", file) == 0, file
 

@@ -121,7 +121,7 @@ def scaled(machine: Machine, factors: dict[str, float]) -> Machine:
 def _job_seconds(plan: Plan) -> float:
     """CPU seconds of a job's process outside of its stage: the job that makes pairs, as Snakemake runs it."""
     job = next(job for name in plan.suite.methods for _, each in plan.iterations(name) for job in each.pairs.values())
-    JobFile.of(plan, job).write(file := planned_file(plan.home, job))
+    JobFile.of(plan, job).write(file := planned_file(job))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-m", "coevolve", "job", str(file)], check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

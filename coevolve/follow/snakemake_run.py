@@ -100,10 +100,11 @@ class SnakemakeRun:
         files = {path for word in words if word in named for path in named[word].files()}
         files |= {word for word in words if self.plan.job(word)}
         if not self._workflow.is_main_process:
-            home, folder = Path(self.plan.home), Path(self.plan.home, FOLDER)
-            keys = {str(path.relative_to(folder)).removesuffix(".json") for path in folder.rglob("*.json")}
-            jobs = (self.plan.by_key(key) or self.plan.by_key(str(home / key)) for key in sorted(keys))
-            files |= {path for job in jobs if job for path in job.files}
+            for root in (self.plan.home, MIRROR):
+                written = Path(root, FOLDER).rglob("*.json")
+                names = [str(path.relative_to(Path(root, FOLDER))).removesuffix(".json") for path in written]
+                planned = (self.plan.by_key(f"{root}/{name}") for name in names)
+                files |= {path for job in planned if job for path in job.files}
         by_stage: dict[str, list[PlannedJob]] = {stage: [] for stage in STAGES}
         for job in self.plan.jobs([*self.plan.targets(), *sorted(files)]):
             by_stage[job.stage.name].append(job)
@@ -153,7 +154,7 @@ class SnakemakeRun:
             return self.plan.of_rule(stage, dict(wildcards.items()))
 
         return {
-            "file": lambda wildcards: str(planned_file(self.plan.home, job_of(wildcards))),
+            "file": lambda wildcards: str(planned_file(job_of(wildcards))),
             "fingerprint": lambda wildcards: self._fingerprint(job_of(wildcards)),
             "inputs": lambda wildcards: digest(files_by_name(job_of(wildcards).inputs)),
         }
@@ -186,7 +187,7 @@ class SnakemakeRun:
         if on_slurm and self._machine_file == str(SITE):
             self._preflight(used)
         for each in planned:
-            JobFile.of(self.plan, each).write(planned_file(self.plan.home, each))
+            JobFile.of(self.plan, each).write(planned_file(each))
         jobs = {self._planned(job): job for job in dag.jobs if job.rule.name in STAGES}
         record = RunRecord.of(self._workflow, jobs, self._machine_file, self._overrides)
         todo = [each for each, job in jobs.items() if job in {*needed}]
@@ -271,7 +272,7 @@ class SnakemakeRun:
             raise self._missing[0]
         if self._workflow.is_main_process:
             return self.plan.fingerprint(job)
-        return JobFile.read(planned_file(self.plan.home, job)).fingerprint
+        return JobFile.read(planned_file(job)).fingerprint
 
     def _planned(self, job: Any) -> PlannedJob:
         """The plan's job of a job of Snakemake."""

@@ -1,7 +1,8 @@
 """A job as a file: all that its process needs. The plan writes it, and the process loads no suite and plans nothing.
 
 The jobs of a run lie in `.jobs` in the folder of the suite's results, which all nodes of a cluster see, and outside of
-the results, which are replaced as a whole. That of a person's `coevolve stage` lies in the job's work folder.
+the results, which are replaced as a whole; those of downloads in `data/mirror/.jobs`. That of a person's `coevolve
+stage` lies in the job's work folder.
 """
 
 from __future__ import annotations
@@ -150,6 +151,6 @@ class JobFile(Record):
             raise UserError(f"{path}: not a job of this version of the kit; {PLAN_ANEW}.") from None
 
 
-def planned_file(home: str, job: PlannedJob) -> Path:
-    """Where the plan of a run writes a job."""
-    return Path(home, FOLDER, f"{job.key.removeprefix(f'{home}/')}.json")
+def planned_file(job: PlannedJob) -> Path:
+    """Where the plan of a run writes a job; what suites share has one file for all of them."""
+    return Path(job.root, FOLDER, f"{job.name}.json")

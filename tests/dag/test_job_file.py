@@ -50,7 +50,7 @@ def test_the_process_of_a_job_plans_nothing(tmp_path, root):
     """Neither the suite's files nor the loops that make jobs are imported, before the job reads its first input."""
     plan = Plan(load_suite("smoke"), root=str(tmp_path))
     job = next(job for job in plan.jobs() if job.stage.name == "pairs")
-    JobFile.of(plan, job).write(file := planned_file(plan.home, job))
+    JobFile.of(plan, job).write(file := planned_file(job))
     code = f"""
 import sys
 from coevolve.cli import main
@@ -69,7 +69,7 @@ except SystemExit as ended:
 def test_a_file_of_other_code_is_a_sentence(tmp_path):
     plan = Plan(load_suite("smoke"), root=str(tmp_path))
     (job,) = (job for job in plan.jobs() if job.stage.name == "figure2")
-    file = planned_file(plan.home, job)
+    file = planned_file(job)
     JobFile.of(plan, job).write(file)
     content = json.loads(file.read_text()) | {"unknown": 1}
     file.write_text(json.dumps(content))

@@ -68,6 +68,9 @@ def test_two_suites_do_not_fetch_the_same_file_at_once(repo):
     assert nothing.returncode == 0 and "Nothing to be done" in nothing.stderr, (
         "a run that fetches nothing is not held up"
     )
+    (repo / "my {suites}/another.yaml").write_text(SUITE.replace("suite: mine", "suite: another"))
+    shared = snakemake(repo, "--", TARGET, suite="my {suites}/another.yaml")
+    assert shared.returncode == 0 and "Nothing to be done" in shared.stderr, "no suite fetches what another has"
 
 
 def test_containers_without_images_are_a_sentence(repo):
@@ -141,9 +144,9 @@ def test_the_command_line_of_a_job_stays_short_with_many_seeds_and_starts(root, 
     plan = Plan(load_suite("paper", [f"seeds={[*range(25)]}"]), root=str(tmp_path))
     job = plan.products["regime"]
     assert len(" ".join(files_of(job.inputs))) > 2**17
-    names = [str(planned_file(plan.home, each)) for each in plan.jobs()]
+    names = [str(planned_file(each)) for each in plan.jobs()]
     assert len({*names}) == len(names) and max(map(len, names)) < 200 + len(str(tmp_path))
-    file = planned_file(plan.home, job)
+    file = planned_file(job)
     JobFile.of(plan, job).write(file)
     words = [sys.executable, "-m", "coevolve", "job", str(file)]
     done = subprocess.run(["bash", "-c", shlex.join(words)], cwd=root, capture_output=True, text=True, check=False)

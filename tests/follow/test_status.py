@@ -287,7 +287,7 @@ def test_a_job_that_ctrl_c_ends_is_stopped(suite):
     """It waits for the lock of its result when it is interrupted, and leaves no traceback."""
     shutil.rmtree("results/glance/paper/figure3")
     planned, folder = suite.products["figure3"], Path("results/glance/paper/.work-figure3")
-    file, log = planned_file(suite.home, planned), Path(suite.log(planned))
+    file, log = planned_file(planned), Path(suite.log(planned))
     JobFile.of(suite, planned).write(file)
     log.parent.mkdir(exist_ok=True)
     log.touch()

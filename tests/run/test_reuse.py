@@ -41,7 +41,7 @@ def run(suite, *flags, target=None):
         for each in files_of(job.inputs):
             make(each)
         folders.append(job.folder)
-        file = planned_file(plan.home, job)
+        file = planned_file(job)
         JobFile.of(plan, job).write(file)
         assert exit_status("job", file, *flags) == 0, job.key
 
