@@ -53,7 +53,8 @@ class SnakemakeRun:
         self._overrides = _overrides(config)
         self._machine_file = str(machine_file(given_name(config, "machine", "h100")))
         self.machine = load_machine(self._machine_file)
-        self.plan = Plan(load_suite(suite, self._overrides), shards=self.machine.shards, machine=self._machine_file)
+        loaded, shards, vllm = load_suite(suite, self._overrides), self.machine.shards, self.machine.vllm
+        self.plan = Plan(loaded, shards=shards, machine=self._machine_file, vllm=vllm)
         self._contained = self._contain(workflow.deployment_settings)
         self._images = images.named({*map(self.plan.image, STAGES.values())} - {""}) if self._contained else {}
         self._python = given_name(config, "python", "") if "python" in config else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from coevolve.config.derived.methods import for_method, iterations_of, models_of
-from coevolve.config.derived.recipes import has_pool, learns_from_pairs
+from coevolve.config.derived.recipes import has_pool, learns_from_pairs, trains
 from coevolve.config.derived.sizes import parts
 from coevolve.config.derived.training import is_reference_free
 from coevolve.config.kinds import has_module
@@ -85,6 +85,7 @@ class Paper:
         #: The jobs made so far by key, and by the files that they make.
         self.jobs: dict[str, PlannedJob] = {}
         self.makers: dict[str, PlannedJob] = {}
+        self.is_complete = False  # whether these are all that the suite can have
         self._iterations: dict[Subject, Iteration] = {}
         for name, source in suite.sources.items():
             self.add(download.STAGE, name, {}, {"source": name, "file": source.file}, names=(source.file,))
@@ -119,7 +120,7 @@ class Paper:
             )
         before = self.iteration(subject.at(branch.previous))
         made = shared or self.iterate(subject, before)
-        trained = {agent: job for agent, job in made.trainings.items() if self.trains(subject, agent)}
+        trained = {agent: job for agent, job in made.trainings.items() if trains(recipe, agent)}
         # No iteration explores with the last failure agent.
         used = work.trained_agents(self.suite, subject.env, branch)
         needed = {agent: job for agent, job in trained.items() if agent in used}
@@ -344,11 +345,6 @@ class Paper:
         return self._about(validate_tasks.STAGE, subject, "tasks", inputs)
 
     # How a preference training is anchored.
-
-    def trains(self, subject: Subject, agent: AgentName) -> bool:
-        """Whether a method trains an agent; methods that learn without pairs train the target only."""
-        recipe = self.suite.recipes[subject.branch.method]
-        return bool(recipe.agents[agent].trains_on) if learns_from_pairs(recipe) else agent == "target"
 
     def _reference(
         self, subject: Subject, agent: AgentName, paired: PlannedJob, read: Jobs, before: Iteration

@@ -167,9 +167,9 @@ class Plan(SuiteFiles):
 
         Of a method that the suite does not run, wrong settings are no error.
         """
-        if self._made_all:
+        if self.paper.is_complete:
             return
-        self._made_all.append(True)
+        self.paper.is_complete = True
         supported = [method for method in self.suite.recipes if supports(self.suite, method)]
         for method in supported:
             with contextlib.suppress(*([] if method in self.suite.methods else [UserError])):
@@ -181,56 +181,36 @@ class Plan(SuiteFiles):
         products.growth(self)
         _ = self.products
 
-    @functools.cached_property
-    def _made_all(self) -> list[bool]:
-        """Not empty once all jobs are made."""
-        return []
-
     # What a job depends on.
 
     def settings(self, job: PlannedJob) -> Suite:
-        """The part of the suite that a job may read."""
-        return self._settings(job.stage, *self._setting_names(job))
-
-    def _setting_names(self, job: PlannedJob) -> tuple[str | None, ...]:
-        """What decides the settings of a stage's jobs: names of sections, and whether keys are left out."""
-        names, branch = job.wildcards, job.branch
-        method = branch.method if branch and branch.method in self.suite.recipes else None
-        sections = [names.get(name) for name in ("model", "env", "source", "ablation")]
-        explores = names.get("whole", "eval") != "eval"
-        return *sections, method, method and job.agent, self.final_dtype(job), "explores" if explores else None
+        """The part of the suite that a job may read; jobs with equal names but for seed and iteration share it."""
+        sections = [job.wildcards.get(name) for name in ("model", "env", "source", "ablation")]
+        key = (job.stage.name, *sections, self._method(job), job.agent, self.final_dtype(job), _explores(job))
+        if key not in self._known_settings:
+            self._known_settings[key] = self._restricted(job)
+        return self._known_settings[key]
 
     @functools.cached_property
     def _known_settings(self) -> dict[tuple[Any, ...], Suite]:
         return {}
 
-    def _settings(self, stage: Stage, *names: str | None) -> Suite:
-        key = (stage.name, *names)
-        if key not in self._known_settings:
-            self._known_settings[key] = self._restricted(stage, *names)
-        return self._known_settings[key]
+    def _method(self, job: PlannedJob) -> str | None:
+        """The method whose settings a job has; None for what methods share."""
+        return job.branch.method if job.branch and job.branch.method in self.suite.recipes else None
 
-    def _restricted(
-        self,
-        stage: Stage,
-        model: str | None,
-        env: str | None,
-        source: str | None,
-        ablation: str | None,
-        method: str | None,
-        agent: str | None,
-        final_dtype: str | None,
-        explores: str | None,
-    ) -> Suite:
-        suite = for_method(self.suite, method, agent) if method else self.suite
-        if not final_dtype:
-            models = {name: each.model_copy(update={"final_dtype": None}) for name, each in suite.models.items()}
+    def _restricted(self, job: PlannedJob) -> Suite:
+        names, method = job.wildcards, self._method(job)
+        suite = for_method(self.suite, method, job.agent) if method else self.suite
+        if not self.final_dtype(job):
+            models = {name: model.model_copy(update={"final_dtype": None}) for name, model in suite.models.items()}
             suite = suite.model_copy(update={"models": models})
-        unread = {"evaluation"} if explores else set[str]()
-        unread |= {"sampler"} if model and self.suite.models[model].endpoint else set()
-        named = {"models": model, "envs": env, "sources": source, "ablations": ablation, "recipes": method}
-        entries = {key: name for key, name in named.items() if name is not None}
-        return restrict(suite, [key for key in stage.reads if key not in unread], entries)
+        unread = {"evaluation"} if _explores(job) else set[str]()
+        unread |= {"sampler"} if "model" in names and self.suite.models[names["model"]].endpoint else set()
+        sections = {"models": "model", "envs": "env", "sources": "source", "ablations": "ablation"}
+        entries = {section: names[name] for section, name in sections.items() if name in names}
+        entries |= {"recipes": method} if method else {}
+        return restrict(suite, [key for key in job.stage.reads if key not in unread], entries)
 
     def fingerprint(self, job: PlannedJob) -> str:
         """Digest of the config that a job may read and of its code; with its inputs, all that the job depends on."""
@@ -317,6 +297,11 @@ class Plan(SuiteFiles):
     def workload(self, job: PlannedJob) -> Workload:
         """Estimated work of a job; a job that joins parts has none."""
         return Workload() if "parts" in job.inputs else job.stage.cost(self.suite, job)
+
+
+def _explores(job: PlannedJob) -> bool:
+    """Whether a job plays a shard of an exploration, which reads no settings of evaluations."""
+    return job.wildcards.get("whole", "eval") != "eval"
 
 
 def _require_equal_steps(suite: Suite, job: PlannedJob) -> None:

@@ -108,7 +108,7 @@ class Subject:
     branch: Branch
 
     def at(self, branch: Branch) -> Subject:
-        """The cell of another branch."""
+        """The same model and environment on another branch."""
         return Subject(self.model, self.env, branch)
 
     @property

@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable
 
 from coevolve.config.derived.methods import failure_trainings, for_method
-from coevolve.config.derived.recipes import learns_from_pairs, prompting_only
+from coevolve.config.derived.recipes import prompting_only, trains
+from coevolve.config.derived.sizes import FORWARD, TRAIN
 from coevolve.config.derived.training import is_reference_free
 from coevolve.config.environments import Expected, ExpectedEpisodes
 from coevolve.config.names import PairKind
@@ -14,9 +15,6 @@ from coevolve.errors import UserError
 from coevolve.pipeline.branch import AgentName, Branch
 from coevolve.pipeline.stage import PlannedJob
 from coevolve.records.provenance import Workload
-
-#: Floating-point operations per weight and token of a training step, and of a forward pass.
-TRAINED, FORWARD = 6.0, 2.0
 
 
 def setting(suite: Suite, job: PlannedJob) -> tuple[Suite, Expected]:
@@ -85,17 +83,13 @@ def explored_tasks(suite: Suite, branch: Branch, expected: Expected) -> float:
 
 
 def trained_agents(suite: Suite, env: str, branch: Branch) -> list[AgentName]:
-    """The agents that are trained in an iteration; methods that learn without pairs train the target only.
+    """The agents that are trained in an iteration.
 
     After the last iteration's rollout the failure agent is not trained, unless it is trained first.
     """
     recipe = suite.recipes[branch.method]
-    without_pairs = not learns_from_pairs(recipe)
-    trained = [
-        agent for agent, each in recipe.agents.items() if each.trains_on or (agent == "target" and without_pairs)
-    ]
     explores_after = branch.iteration <= failure_trainings(suite, env, branch.method)
-    return [agent for agent in trained if agent == "target" or explores_after]
+    return [agent for agent in recipe.agents if trains(recipe, agent) and (agent == "target" or explores_after)]
 
 
 def expected_pairs(suite: Suite, branch: Branch, agent: AgentName, expected: Expected) -> dict[PairKind, float]:
@@ -117,4 +111,4 @@ def pair_tokens(suite: Suite, branch: Branch, agent: AgentName, expected: Expect
 def reference_passes(config: DpoConfig) -> float:
     """The forward passes of the reference policy in a training, in training steps; none if they are computed before."""
     is_free = is_reference_free(config.objective) or config.precompute_reference
-    return 0.0 if is_free else FORWARD / TRAINED
+    return 0.0 if is_free else FORWARD / TRAIN

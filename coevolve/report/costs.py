@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from coevolve.config.derived.sizes import job_resources, parameter_count, trained_parameters
+from coevolve.config.derived.sizes import FORWARD, TRAIN, job_resources, parameter_count, trained_parameters
 from coevolve.config.machine import Machine
 from coevolve.config.names import ComputeDtype
 from coevolve.config.sections import ModelConfig
@@ -29,8 +29,6 @@ ACCOUNTED = (
     "Slurm's accounting of this run (sacct): attempts of jobs by stage; of jobs without a result in the tables above "
     "by their state. Restarts, and Snakemake's own start in each job, count."
 )
-#: Floating-point operations per weight and token of a training step, and of a forward pass.
-TRAIN, FORWARD = 6.0, 2.0
 #: Lines with a smaller share of the whole time are shown together.
 SMALL = 0.01
 #: Policies are kept in float32 (a row's last as `models.*.final_dtype` says); a token takes about this many bytes:

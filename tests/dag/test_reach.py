@@ -121,7 +121,7 @@ EDITS = {
         set(),
         ("coevolve/pipeline/stages/train.py", "configured.dpo.epochs * (1 +", "configured.dpo.epochs * (1.0 +"),
         ("coevolve/pipeline/stages/train.py", 'help="Train the failure agent', 'help="Train a failure agent'),
-        ("coevolve/pipeline/work.py", "TRAINED, FORWARD = 6.0, 2.0", "TRAINED, FORWARD = 6.5, 2.5"),
+        ("coevolve/pipeline/work.py", "expected.failures**2 / 2", "expected.failures**2 / 3"),
     ),
 }  # fmt: skip
 

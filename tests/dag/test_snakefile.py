@@ -1,6 +1,7 @@
 """What the Snakefile does before the first job, in real runs of a suite that fetches one file from a mirror folder."""
 
 import hashlib
+import json
 import re
 import shlex
 import subprocess
@@ -35,7 +36,7 @@ def repo(root, tmp_path_factory):
     suite.write_text(SUITE)
     machine = repo / "my {suites}/machine.yaml"
     text = (repo / "configs/machines/cpu.yaml").read_text()
-    machine.write_text(text.replace("launch: null", "launch: my {suites}/none.yaml"))
+    machine.write_text(f"{text.replace('launch: null', 'launch: my {suites}/none.yaml')}\nvllm: {{max_num_seqs: 7}}\n")
     (repo / "mirror/note").mkdir(parents=True)
     (repo / "mirror/note/note.txt").write_bytes(NOTE)
     return repo
@@ -62,6 +63,8 @@ def test_two_suites_do_not_fetch_the_same_file_at_once(repo):
     done = snakemake(repo, "--", TARGET)  # while the other suite fetches another file
     assert done.returncode == 0, done.stderr
     assert (repo / TARGET).read_bytes() == NOTE
+    (planned,) = (repo / "data/mirror/.jobs").rglob("*.json")
+    assert json.loads(planned.read_text())["vllm"]["max_num_seqs"] == 7, "the machine's own devices"
     assert other.acquire(), "the lock ends with the run"
     nothing = snakemake(repo, "--", TARGET)
     other.release()

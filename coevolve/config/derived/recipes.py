@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from coevolve.config.names import Learns
@@ -21,6 +21,11 @@ def has_pool(recipe: Recipe) -> bool:
 def learns_from_pairs(recipe: Recipe) -> bool:
     """Whether agents learn from preference pairs, of trajectories or of steps."""
     return recipe.learns in (*PAIR_LEARNING, "steps")
+
+
+def trains(recipe: Recipe, agent: Literal["target", "failure"]) -> bool:
+    """Whether a method trains an agent; methods that learn without pairs train the target only."""
+    return bool(recipe.agents[agent].trains_on) if learns_from_pairs(recipe) else agent == "target"
 
 
 def has_rollouts(recipe: Recipe) -> bool:

@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from coevolve.config.machine import JobResources, Machine, Shards
     from coevolve.config.sections import ModelConfig
 
+#: Floating-point operations per weight and token of a training step, and of a forward pass.
+TRAIN, FORWARD = 6.0, 2.0
+
 
 def parameter_count(model: ModelConfig) -> float:
     """The number of a model's parameters; 0 for an endpoint."""

@@ -59,11 +59,12 @@ def inputs(training: Inputs, policy: PlannedJob) -> Inputs:
 
 def cost(suite: Suite, job: PlannedJob) -> Workload:
     """A forward and two backward passes (one for each part of eq. 9) over the measured pairs, at two policies."""
+    from coevolve.config.derived.sizes import FORWARD, TRAIN
     from coevolve.records.provenance import Workload
 
     configured, expected = work.setting(suite, job)
     forward, backward = 1 + (work.reference_passes(configured.dpo) > 0), 2
-    passes = (forward * work.FORWARD + backward * (work.TRAINED - work.FORWARD)) / work.TRAINED
+    passes = (forward * FORWARD + backward * (TRAIN - FORWARD)) / TRAIN
     limit = configured.gradients.pairs or 0
     of_kinds = work.expected_pairs(configured, job.subject.branch, job.agent, expected)
     tokens = sum(min(limit, pairs) for pairs in of_kinds.values()) * 2 * expected.tokens

@@ -105,6 +105,7 @@ def inputs(
 
 def cost(suite: Suite, job: PlannedJob) -> Workload:
     """One forward pass over what is scored: both sides of pairs, or all trajectories of a task with a failure."""
+    from coevolve.config.derived.sizes import FORWARD, TRAIN
     from coevolve.records.provenance import Workload
 
     configured, expected = work.setting(suite, job)
@@ -117,7 +118,7 @@ def cost(suite: Suite, job: PlannedJob) -> Workload:
         failed = 1 - (1 - expected.failures) ** rollouts
         explored = work.explored_tasks(configured, job.subject.branch, expected)
         tokens = explored * failed * (experts + rollouts) * expected.tokens
-    return Workload(train=tokens * work.FORWARD / work.TRAINED, kept=tokens, starts=tokens > 0)
+    return Workload(train=tokens * FORWARD / TRAIN, kept=tokens, starts=tokens > 0)
 
 
 STAGE = Stage(
