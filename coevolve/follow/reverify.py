@@ -162,7 +162,7 @@ class CheckedResult:
     def key(self) -> str:
         """The digest of the result's name, files and provenance, and of the code that checks it."""
         declared = STAGES.get(self.record.stage)
-        modules = [declared.module] if declared else []
+        modules = [f"{declared.module}.run"] if declared else []
         modules += [module_name(each["kind"], "domain") for each in self.record.config.get("envs", {}).values()]
         code = code_digest.code_digest(__name__, *modules)
         content = files.sha256(self.folder / provenance.NAME), self.hashes, str(self.changed_input)

@@ -1,5 +1,6 @@
 """Stale results: their code was edited after they were made, so the next run of their suite makes them again."""
 
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from coevolve.errors import UserError
 from coevolve.pipeline.plan import Plan
 from coevolve.records.provenance import Provenance
 from coevolve.storage import code_digest, provenance
+from coevolve.storage.origin import git
 
 #: Numbers of modules and of stages that a check lists.
 SHOWN = 4
@@ -50,21 +52,35 @@ def _check(home: Path, plan: Plan, profile: str) -> Check:
 
 
 def _edits(plan: Plan, stale: list[Provenance]) -> str:
-    """The modules that were edited since the results' commits, with the number of results that each makes stale."""
+    """The definitions that were edited since the results' commits, with the number of results each makes stale."""
     edited, unknown = Counter[str](), 0
     commits = defaultdict[str, list[Provenance]](list)
     for record in stale:
         commits[record.commit].append(record)
     for commit, records in commits.items():
-        changed = code_digest.edited_since(commit)
+        changed = _edited_since(commit)
         for record in records:
             job = plan.of_record(record)
-            reached = code_digest.reachable(*plan.modules(job)) if job else set[str]()
-            edited.update(changed & reached)
-            unknown += not changed & reached
+            reached = changed & (code_digest.reachable(*plan.starts(job)).keys() if job else set())
+            edited.update(reached)
+            unknown += not reached
     texts = [f"edited since: {_counted(edited)}"] if edited else []
     texts += [f"for {unknown} git shows no edit (uncommitted, or in another package)"] if unknown else []
     return "; ".join(texts)
+
+
+@functools.cache
+def _edited_since(commit: str) -> frozenset[str]:
+    """Definitions of the package whose code is not a commit's, without deleted ones; empty where git knows it not."""
+    listed = (git("diff", "--name-only", "--relative", commit, "--", ".") if commit else None) or ""
+    edited = set[str]()
+    for path in map(Path, listed.splitlines()):
+        if path.suffix == ".py" and (code_digest.PACKAGE / path).exists():
+            module = ".".join([code_digest.PACKAGE.name, *path.with_suffix("").parts]).removesuffix(".__init__")
+            before = code_digest.definitions(module, (git("show", f"{commit}:./{path}") or "").encode())
+            now = code_digest.definitions(module, code_digest.path(module).read_bytes())
+            edited |= {f"{module}.{name}" for name, each in now.items() if each != before.get(name)}
+    return frozenset(edited)
 
 
 def _counted(counts: Counter[str]) -> str:

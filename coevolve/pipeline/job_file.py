@@ -40,7 +40,7 @@ class JobFile(Record):
     """A planned job. Its result goes to `out`; `folder` is where the suite has it, `result` is that below the suite.
 
     `inputs` are files by name; `results` are those of them that are given by what they are results of. `settings` are
-    the sections that the job may read. It runs the code that `modules` can reach, which has `code_digest`; the
+    the sections that the job may read. It runs the code that `starts` can reach, which has `code_digest`; the
     `fingerprint` is of settings and code; of a `pinned` job, of the settings alone. Another suite's result can be taken
     if it is `reusable`, with its `files`. Beside each of the inputs `made` is the provenance of the job that made it.
     """
@@ -58,7 +58,7 @@ class JobFile(Record):
     pins: dict[str, Pin]
     settings: dict[str, Any]
     config_digest: str
-    modules: list[str]
+    starts: list[str]
     code_digest: str
     fingerprint: str
     pinned: bool
@@ -98,7 +98,7 @@ class JobFile(Record):
             pins={path: Pin(key=pins[path].key, sha256=pins[path].sha256) for path in sorted(read & pins.keys())},
             settings=whole(suite),
             config_digest=digest(as_dict(suite)),
-            modules=list(plan.modules(job)),
+            starts=list(plan.starts(job)),
             code_digest=plan.code(job),
             fingerprint=plan.fingerprint(job),
             pinned=job.stage.pin is not None,

@@ -220,11 +220,11 @@ class Plan(SuiteFiles):
         return f"{digest(config)}-{self.code(job)}"
 
     def code(self, job: PlannedJob) -> str:
-        """Digest of the code a job can reach: its `modules`, and all that these import."""
-        return code_digest.code_digest(*self.modules(job))
+        """Digest of the code a job can reach from its `starts`."""
+        return code_digest.code_digest(*self.starts(job))
 
-    def modules(self, job: PlannedJob) -> tuple[str, ...]:
-        """The modules that a job starts from: its stage's, its engine's, and those of the environments that it reads.
+    def starts(self, job: PlannedJob) -> tuple[str, ...]:
+        """What a job's code starts from: `run` of its stage, its engine, and modules of the environments it reads.
 
         Of an environment's package they are `config` and the modules that the stage declares.
         """
@@ -233,7 +233,7 @@ class Plan(SuiteFiles):
         names = ("config", *job.stage.modules)
         of_kinds = (module_name(kind, name) for kind in kinds for name in names if has_module(kind, name))
         engine = self.engine(job)
-        return job.stage.module, *([engine_module(engine)] if engine else []), *of_kinds
+        return f"{job.stage.module}.run", *([engine_module(engine)] if engine else []), *of_kinds
 
     def engine(self, job: PlannedJob) -> str | None:
         """The engine that plays in a job; None: the stage declares none, and plays with the built-in one if at all."""

@@ -78,7 +78,7 @@ def _checked(planned: JobFile, threads: int) -> tuple[Job, dict[str, Any]]:
             if not path.is_file():
                 raise UserError(f"{path}: input `{name}` does not exist; run the stage that makes it.")
     require_replaceable(planned)
-    if code_digest.code_digest(*planned.modules) != planned.code_digest and not planned.pinned:
+    if not _is_planned_code(planned):
         raise UserError(f"stage `{planned.stage}`: its code changed after the run was planned; {PLAN_ANEW}.")
     hashes = {str(path): files.sha256(path) for paths in inputs.values() for path in paths}
     _check_contents(planned, hashes)
@@ -196,11 +196,24 @@ def _loaded(planned: JobFile) -> Stage:
 
     Raises `UserError` if the code is not that of its digest any more.
     """
-    code_digest.load(*planned.modules)
-    if not code_digest.is_current(*planned.modules):
+    is_planned = False
+    with contextlib.suppress(OSError, SyntaxError):  # while an editor writes
+        for module in sorted({code_digest.split(name)[0] for name in code_digest.reachable(*planned.starts)}):
+            with contextlib.suppress(ImportError):  # of a package that is not installed: left to the code that uses it
+                importlib.import_module(module)
+        code_digest.forget()
+        is_planned = _is_planned_code(planned)
+    if not is_planned:
         raise UserError(f"stage `{planned.stage}`: its code changed while the job started; {PLAN_ANEW}.")
-    stage: Stage = importlib.import_module(planned.modules[0]).STAGE
+    stage: Stage = importlib.import_module(code_digest.split(planned.starts[0])[0]).STAGE
     return stage
+
+
+def _is_planned_code(planned: JobFile) -> bool:
+    """Whether the source files have the code that the plan read; of what is pinned, any code fetches the same."""
+    with contextlib.suppress(OSError, SyntaxError):
+        return planned.pinned or code_digest.code_digest(*planned.starts) == planned.code_digest
+    return False
 
 
 def _check_contents(planned: JobFile, hashes: dict[str, str]) -> None:

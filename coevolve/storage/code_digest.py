@@ -1,258 +1,231 @@
-"""The digest of the code that a job can reach: its modules and all package modules that they import.
+"""The digest of the code that a job can reach: definitions of the package, by the names that they mention.
 
-Declarations of the configuration (`coevolve.config`) are not followed: their values are in the config digest. Behaviour
-that follows from the values (`coevolve.config.derived`) is followed. What only the plan reads is left out: the inputs,
-the cost and the declaration in a stage's module, and the modules that these need.
+A definition is a function, class or assignment of a module. One that a module imports is known by its name there; a
+module that is mentioned without one of its names is reached as a whole. Left out is what changes no result: comments,
+docstrings, texts of a `UserError` and of the log, and fields and validators of a configuration section, whose values
+are in the config digest.
 """
-
-from __future__ import annotations
 
 import ast
 import contextlib
 import functools
 import hashlib
-import importlib
 import importlib.util
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from coevolve import shipped
 from coevolve.storage import files
-from coevolve.storage.origin import git
 
 PACKAGE = Path(__file__).parents[1]
-#: The package whose values are in the config digest, and in it that of the behaviour that follows from them.
-DECLARATIONS, DERIVED = "coevolve.config", "coevolve.config.derived"
-#: The package of the stages, what only the plan reads in their modules, and the modules that only the plan needs.
-STAGES, PLANNING = "coevolve.pipeline.stages.", ("inputs", "cost", "STAGE")
-PLANNED = {f"coevolve.pipeline.{name}" for name in ("stage", "work")}
-#: Nodes of a syntax tree that may begin with a docstring.
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+#: The base of configuration sections, what the fields and validators of a class `C` are called (`C (values)`), and what
+#: a module does beside defining names, which whatever is reached in it reaches.
+SECTION, VALUES, BODY = "coevolve.config.sections.Strict", " (values)", "(body)"
 
 
-@functools.cache
-def code_digest(*modules: str) -> str:
-    """First 16 hex digits of the sha256 over the syntax trees of package modules and all package modules they import.
-
-    An edit of comments, docstrings or layout keeps the digest; any other edit of these modules changes it, and so does
-    an edit of the shipped data that one of them names (`shipped.DATA / NAME`), but for their README.md and LICENSE.
-    """
-    names = sorted(reachable(*modules))
-    trees = "".join(f"{name}={_module(name).hash}\n" for name in names)
-    folders = sorted({folder for name in names for folder in _module(name).data})
-    data = "".join(f"{folder}={_data(folder)}\n" for folder in folders)
-    return hashlib.sha256((trees + data).encode()).hexdigest()[:16]
-
-
-def reachable(*modules: str) -> set[str]:
-    """Names of the package modules that an import of the modules can load, with themselves and their parent packages.
-
-    Of an environment in another package, they are the modules of that package and of this one.
-    """
-    visited: set[str] = set()
-    queue = [*modules]
-    while queue:
-        name = queue.pop()
-        if name not in visited | PLANNED and not _is_declaration(name):
-            visited.add(name)
-            queue += [*_module(name).imports, *_parents(name)]
-    return visited
-
-
-def _is_declaration(name: str) -> bool:
-    """Whether a module declares the configuration, or reads and checks it."""
-    return name.startswith(f"{DECLARATIONS}.") and not f"{name}.".startswith(f"{DERIVED}.")
-
-
-def is_current(*modules: str) -> bool:
-    """Whether the source files still hold the code that `code_digest` of the modules read."""
-    return all(map(_is_unchanged, reachable(*modules)))
-
-
-@functools.cache
-def edited_since(commit: str) -> frozenset[str]:
-    """Names of the package modules whose code, by its digest, is not a commit's; empty where git does not know it."""
-    listed = (git("diff", "--name-only", "--relative", commit, "--", ".") if commit else None) or ""
-    changed = (path for path in listed.splitlines() if path.endswith(".py") and (PACKAGE / path).exists())
-    return frozenset(_name(path) for path in changed if not _is_as_in(commit, path))
-
-
-def _is_as_in(commit: str, path: str) -> bool:
-    """Whether the code of a file in the package is that of a commit."""
-    before = git("show", f"{commit}:./{path}")
-    return before is not None and _hash(_parse(_name(path), before.encode())) == _module(_name(path)).hash
-
-
-def _name(path: str) -> str:
-    """The module of a file in the package."""
-    return ".".join([PACKAGE.name, *Path(path).with_suffix("").parts]).removesuffix(".__init__")
-
-
-def load(*modules: str) -> None:
-    """Import the modules and all package modules that they can import, so that no later edit reaches this process.
-
-    A module that needs a package which is not installed is left to the code that uses it.
-    """
-    for name in sorted(reachable(*modules)):
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-
-
-@functools.cache
-def _source(name: str) -> bytes:
-    return _path(name).read_bytes()
-
-
-def _parse(name: str, source: bytes) -> ast.Module:
-    """Syntax tree of a module's source without its docstrings, and without what only the plan reads."""
-    tree = ast.parse(source)
-    if name.startswith(STAGES):
-        tree.body = [node for node in tree.body if not {*_defined(node)} & {*PLANNING}]
-    for node in ast.walk(tree):
-        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:]
-    return tree
-
-
-def _defined(node: ast.stmt) -> Iterator[str]:
-    """The names that a statement of a module defines."""
-    if isinstance(node, ast.FunctionDef):
-        yield node.name
-    if isinstance(node, ast.Assign):
-        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
-
-
-def _hash(tree: ast.Module) -> str:
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-
-
-class _Module(NamedTuple):
-    """Hash of a module's syntax tree, the package modules that it may import, the shipped data that it names."""
+class Definition(NamedTuple):
+    """Its hash ("" of an import), the full names that it mentions, its bases, and the shipped data that it names."""
 
     hash: str
-    imports: list[str]
+    names: list[str]
+    bases: list[str]
     data: list[str]
 
 
 @functools.cache
-def _module(name: str) -> _Module:
-    """What a module's source says, from the file beside its bytecode if that is of the same source.
+def code_digest(*starts: str) -> str:
+    """First 16 hex digits of the sha256 over the definitions that `starts` reach, and the shipped data they name.
 
-    To parse all modules takes four seconds, more than many jobs need for their work.
+    README.md and LICENSE of the data (`shipped.DATA / NAME`) are left out.
     """
-    kept = Path(importlib.util.cache_from_source(str(_path(name)))).with_suffix(".digest")
-    key = hashlib.sha256(_source(name) + _reader()).hexdigest()
+    reached = reachable(*starts)
+    lines = [f"{name}={reached[name].hash}" for name in sorted(reached)]
+    folders = sorted({folder for each in reached.values() for folder in each.data})
+    lines += [f"{each}={files.sha256(shipped.DATA / each, without=('README.md', 'LICENSE'))}" for each in folders]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def reachable(*starts: str) -> dict[str, Definition]:
+    """The definitions that modules or definitions reach, with themselves, by full name.
+
+    Of an environment in another package, they are those of that package and of this one.
+    """
+    packages = {PACKAGE.name, *(start.partition(".")[0] for start in starts)}
+    reached: dict[str, Definition] = {}
+    queue, seen = [*starts], set[str]()
+    while queue:
+        if (name := queue.pop()) in seen or name.partition(".")[0] not in packages:
+            continue
+        seen.add(name)
+        module, wanted = split(name)
+        known = _definitions(module) if module else {}
+        for each in [wanted, BODY] if wanted else [each for each in known if known[each].hash]:
+            if each in known and not (each.endswith(VALUES) and is_section(f"{module}.{each.removesuffix(VALUES)}")):
+                reached |= {f"{module}.{each}": known[each]} if known[each].hash else {}
+                queue += [*known[each].names, *([f"{module}.{each}{VALUES}"] if known[each].bases else [])]
+    return reached
+
+
+def forget() -> None:
+    """Read the source files anew when the next digest is asked for."""
+    code_digest.cache_clear()
+    _definitions.cache_clear()
+
+
+@functools.cache
+def split(name: str) -> tuple[str, str]:
+    """The module that a full name begins with, and the first name behind it; "" for none. Nothing is imported."""
+    parts = name.split(".")
+    end = next((end for end in range(len(parts), 0, -1) if path(".".join(parts[:end])).is_file()), 0)
+    return ".".join(parts[:end]), "".join(parts[end : end + 1])
+
+
+def path(name: str) -> Path:
+    """Source file of a module; may not exist. A module outside this package is an environment of another one."""
+    top, *parts = name.split(".")
+    bases = [folder.joinpath(*parts) for folder in _folders(top)]
+    paths = [base / "__init__.py" if base.is_dir() else base.with_suffix(".py") for base in bases]
+    return next((each for each in paths if each.is_file()), paths[0])
+
+
+@functools.cache
+def _folders(package: str) -> list[Path]:
+    """The folders of a package; several of a namespace package."""
+    spec = importlib.util.find_spec(package) if package != PACKAGE.name else None
+    return (
+        [PACKAGE] if package == PACKAGE.name else [*map(Path, (spec and spec.submodule_search_locations) or [package])]
+    )
+
+
+@functools.cache
+def is_section(name: str) -> bool:
+    """Whether a class is a section of the configuration."""
+    module, wanted = split(name)
+    known = _definitions(module).get(wanted) if module and name != SECTION else None
+    return name == SECTION or (known is not None and any(map(is_section, known.bases if known.hash else known.names)))
+
+
+@functools.cache
+def _definitions(module: str) -> dict[str, Definition]:
+    """The definitions and imports of a module, from the file beside its bytecode if that is of the same source.
+
+    To parse all modules takes seconds, more than many jobs need for their work.
+    """
+    code = path(module).read_bytes()
+    kept = Path(importlib.util.cache_from_source(str(path(module)))).with_suffix(".digest")
+    key = hashlib.sha256(code + Path(__file__).read_bytes() + sys.version.encode()).hexdigest()
     with contextlib.suppress(OSError, ValueError):
-        written, *facts = json.loads(kept.read_bytes())
+        written, facts = json.loads(kept.read_bytes())
         if written == key:
-            return _existing(_Module(*facts))
-    module = _parsed(name)
+            return {name: Definition(*each) for name, each in facts.items()}
+    found = definitions(module, code)
     if not sys.dont_write_bytecode:
         with contextlib.suppress(OSError):  # of a folder that is only read
             kept.parent.mkdir(exist_ok=True)
             temporary = files.temporary_name(kept)
-            temporary.write_text(json.dumps([key, *module]))
+            temporary.write_text(json.dumps([key, found]))
             temporary.replace(kept)
-    return _existing(module)
+    return found
 
 
-def _parsed(name: str) -> _Module:
-    tree = _parse(name, _source(name))
-    imports = dict.fromkeys(target for node in _executed(tree) for target in _targets(node, name))
-    return _Module(_hash(tree), [*imports], [folder for node in ast.walk(tree) if (folder := _data_folder(node))])
+def definitions(module: str, code: bytes) -> dict[str, Definition]:
+    """The definitions and imports of a module's source by name; raises `SyntaxError`."""
+    tree = ast.parse(code)
+    imports = dict(_imports(tree, module, is_package=path(module).name == "__init__.py"))
+    groups: dict[str, list[ast.AST]] = {}
+    for node in tree.body:
+        for name in _bound(node):
+            groups.setdefault(name, []).append(node)
+    known = imports | {name: f"{module}.{name}" for name in groups}
+    found = {name: Definition("", [target], [], []) for name, target in imports.items() if name not in groups}
+    for name, nodes in groups.items():
+        classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+        bases = [*_mentioned((base for node in classes for base in node.bases), known)]
+        values: list[ast.AST] = []
+        for node in classes if bases else ():
+            values += filter(is_value, node.body)
+            node.body = [each for each in node.body if not is_value(each)]
+        found[name] = _definition(nodes, known, bases)
+        found |= {name + VALUES: _definition(values, known, [])} if values else {}
+    return found
 
 
-def _existing(module: _Module) -> _Module:
-    """The module with the imports that have a file: of `from a import b`, `a.b` may be none."""
-    return module._replace(imports=[target for target in module.imports if _path(target).exists()])
+def _definition(nodes: list[ast.AST], known: Mapping[str, str], bases: list[str]) -> Definition:
+    names, inside = sorted({*_mentioned(nodes, known)}), [each for node in nodes for each in ast.walk(node)]
+    data = [
+        str(node.right.value)
+        for node in inside
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.right, ast.Constant)
+        and _chain(node.left) == ["shipped", "DATA"]
+    ]
+    trees = "".join(ast.dump(_Reduced().visit(node)) for node in nodes)
+    return Definition(hashlib.sha256(trees.encode()).hexdigest(), names, bases, data)
 
 
-@functools.cache
-def _reader() -> bytes:
-    """What the kept facts depend on beside a module's source: how this module reads it, and Python's syntax trees."""
-    return Path(__file__).read_bytes() + sys.version.encode()
+class _Reduced(ast.NodeTransformer):
+    """Takes out of a syntax tree what changes no result."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        """Without docstrings."""
+        return None if isinstance(node.value, ast.Constant) else self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
+        """Without `problem = f"..."`, a part of an error's text."""
+        is_text = isinstance(node.value, ast.JoinedStr) and _chain(node.targets[0]) == ["problem"]
+        return None if is_text else self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Without the text of an error for users, and of a line in the log."""
+        if _chain(node.func)[:1] in (["UserError"], ["log"]):
+            node.args, node.keywords = [], []
+        return self.generic_visit(node)
 
 
-def _executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a syntax tree without what only a type checker reads (`if TYPE_CHECKING:`)."""
-    for node in ast.iter_child_nodes(tree):
-        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
-            yield node
-            yield from _executed(node)
+def is_value(node: ast.AST) -> bool:
+    """Whether a statement of a class is a field, or checks fields."""
+    decorators = " ".join(map(ast.unparse, getattr(node, "decorator_list", [])))
+    return isinstance(node, ast.AnnAssign) or "_validator(" in decorators
 
 
-def _data_folder(node: ast.AST) -> str:
-    """The NAME of an expression `shipped.DATA / NAME`; "" for any other."""
-    if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Attribute) and isinstance(node.right, ast.Constant):
-        return str(node.right.value) if ast.unparse(node.left) == "shipped.DATA" else ""
-    return ""
+def _bound(node: ast.stmt) -> list[str]:
+    """The names that a statement of a module defines; `BODY` for none. An import or a text has no code."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        names = [each for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+        return [each.id for each in names] or [BODY]
+    is_typing = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return [] if is_typing or is_text or isinstance(node, ast.Import | ast.ImportFrom) else [BODY]
 
 
-@functools.cache
-def _data(folder: str) -> str:
-    """Hash of a folder of shipped data."""
-    return files.sha256(shipped.DATA / folder, without=("README.md", "LICENSE"))
+def _imports(tree: ast.Module, module: str, *, is_package: bool) -> Iterator[tuple[str, str]]:
+    """The names that imports bind, also inside functions, and what they stand for."""
+    package = module if is_package else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            origin = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            yield from ((alias.asname or alias.name, f"{origin}.{alias.name}") for alias in node.names)
+        for alias in node.names if isinstance(node, ast.Import) else ():
+            top = alias.name.partition(".")[0]
+            yield (alias.asname, alias.name) if alias.asname else (top, top)
 
 
-def _is_unchanged(name: str) -> bool:
-    try:
-        now = _path(name).read_bytes()
-        return now == _source(name) or _hash(_parse(name, now)) == _module(name).hash
-    except (FileNotFoundError, SyntaxError):
-        return False
+def _mentioned(nodes: Iterable[ast.AST], known: Mapping[str, str]) -> Iterator[str]:
+    """The full names that syntax trees mention, with the attributes behind them."""
+    for node in nodes:
+        if (chain := _chain(node)) and chain[0] in known:
+            yield ".".join([known[chain[0]], *chain[1:]])
+        elif not chain:
+            yield from _mentioned(ast.iter_child_nodes(node), known)
 
 
-def _targets(node: ast.AST, importer: str) -> Iterator[str]:
-    """Package modules an import statement may name; `from a import b` names `a` and perhaps `a.b`."""
-    packages = (PACKAGE.name, _top(importer))
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names if _top(alias.name) in packages)
-    if isinstance(node, ast.ImportFrom):
-        module = _absolute(node, importer)
-        if _top(module) in packages:
-            yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
-
-
-def _absolute(node: ast.ImportFrom, importer: str) -> str:
-    """The name of the module that a statement imports from; one dot is the importer's package, two its parent."""
-    package = importer if _path(importer).name == "__init__.py" else importer.rpartition(".")[0]
-    return importlib.util.resolve_name(f"{'.' * node.level}{node.module or ''}", package)
-
-
-def _top(name: str) -> str:
-    return name.partition(".")[0]
-
-
-@functools.cache
-def _parents(name: str) -> list[str]:
-    """The packages that a module is in; not those without a source file, which only name a folder."""
-    parts = name.split(".")
-    return [parent for end in range(1, len(parts)) if _path(parent := ".".join(parts[:end])).is_file()]
-
-
-def _path(name: str) -> Path:
-    """Source file of a module; may not exist. A module outside this package is an environment of another one.
-
-    Only the names of folders are looked up: nothing is imported.
-    """
-    top, *parts = name.split(".")
-    paths = [_in_folder(folder, parts) for folder in _folders(top)]
-    return next((path for path in paths if path.is_file()), paths[0])
-
-
-def _in_folder(folder: Path, parts: Sequence[str]) -> Path:
-    base = folder.joinpath(*parts)
-    return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
-
-
-@functools.cache
-def _folders(package: str) -> tuple[Path, ...]:
-    """The folders of a package; several of a namespace package."""
-    if package == PACKAGE.name:
-        return (PACKAGE,)
-    spec = importlib.util.find_spec(package)
-    return tuple(map(Path, (spec and spec.submodule_search_locations) or [package]))
+def _chain(node: ast.AST) -> list[str]:
+    """The parts of `a.b.c`; none of any other expression."""
+    if isinstance(node, ast.Attribute):
+        return [*inner, node.attr] if (inner := _chain(node.value)) else []
+    return [node.id] if isinstance(node, ast.Name) else []

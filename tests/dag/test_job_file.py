@@ -1,11 +1,9 @@
 """A job as a file: it has all that the process needs, which loads no suite and plans nothing."""
 
-import ast
 import dataclasses
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +13,7 @@ from coevolve.errors import UserError
 from coevolve.pipeline.job_file import JobFile, planned_file
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.registry import STAGES
 from coevolve.pipeline.stage import Stage, results_by_name
-from coevolve.storage.code_digest import PLANNING
 
 
 @pytest.mark.parametrize("machine", ["cpu", "h100"])
@@ -77,13 +73,5 @@ def test_a_file_of_other_code_is_a_sentence(tmp_path):
         JobFile.read(file)
 
 
-def test_a_stage_has_at_most_ten_fields_and_its_run_none_of_the_plans_parts():
-    """What a digest leaves out of a stage's module is read by the plan alone."""
+def test_a_stage_has_at_most_ten_fields():
     assert len(dataclasses.fields(Stage)) <= 10
-    for stage in STAGES.values():
-        tree = ast.parse(Path(sys.modules[stage.module].__file__).read_text())
-        executed = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-        for node in executed:
-            names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-            called = {ast.unparse(each.func) for each in ast.walk(node) if isinstance(each, ast.Call)}
-            assert node.name in PLANNING or not (names & {"STAGE", "work", "planned"} or called & {*PLANNING}), stage

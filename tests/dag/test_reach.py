@@ -3,7 +3,6 @@
 A job whose fingerprint changes runs again, and after it what reads its result.
 """
 
-import ast
 import json
 import subprocess
 import sys
@@ -62,26 +61,28 @@ def stages(jobs) -> set[str]:
     return {stage for _, stage, _ in jobs}
 
 
-def with_a_line(repo, name):
-    """An edit that adds a line of code at the end of a file."""
+def redefined(repo, definition):
+    """An edit that gives a definition (`FILE:NAME`) more code, at the end of its file."""
+    name, _, defined = definition.partition(":")
     last = (repo / name).read_text().rstrip().rsplit("\n", 1)[-1]
-    return name, f"\n{last}\n", f"\n{last}\n\nANOTHER = 1\n"
+    return name, f"\n{last}\n", f"\n{last}\n\n{defined} = {defined}\n"
 
 
-#: Files with another line of code, and the stages that run it.
+#: Definitions with more code, and the stages that reach them.
 CODE = {
-    "coevolve/train/losses.py": {"train"},
-    "coevolve/train/likelihood.py": {"train", "pretrain", "sft", "rft_train"},
-    "coevolve/methods/pairing.py": {"pairs", "steps"},
-    "coevolve/methods/rejection_sampling.py": {"select"},
-    "coevolve/methods/task_evolution/prompts.py": {"explore_tasks"},
-    "coevolve/train/ppo.py": {"ppo"},
-    "coevolve/train/grpo.py": {"grpo", "grpo_round"},
-    "coevolve/report/regime.py": {"regime", "page"},
-    "coevolve/report/html.py": {"page"},
-    "coevolve/report/page_template.py": {"page"},
-    "coevolve/config/derived/training.py": {"train", "failures", "page"},
-    "coevolve/config/derived/sizes.py": {"costs", "failures", "page", "verdicts"},
+    "coevolve/train/losses.py:pair_losses": {"train"},
+    "coevolve/train/likelihood.py:trajectory_logps": {"train", "pretrain", "sft", "rft_train", "reference"},
+    "coevolve/train/likelihood.py:sft_losses": {"pretrain", "sft", "rft_train"},
+    "coevolve/methods/pairing.py:pair": {"pairs"},
+    "coevolve/methods/pairing.py:preference_pair": {"pairs", "steps"},
+    "coevolve/methods/rejection_sampling.py:select": {"select"},
+    "coevolve/methods/task_evolution/prompts.py:read_draft": {"explore_tasks"},
+    "coevolve/train/ppo.py:gae": {"ppo"},
+    "coevolve/train/grpo.py:completions": {"grpo", "grpo_round"},
+    "coevolve/report/regime.py:markdown": {"regime"},
+    "coevolve/report/html.py:report": {"page"},
+    "coevolve/config/derived/training.py:per_iteration": {"train"},
+    "coevolve/config/derived/sizes.py:training_memory": set(),
 }
 STEPS = "    failure_steps: Positive\n"
 #: Other edits (file, text and replacement), and the stages that they reach.
@@ -95,7 +96,7 @@ EDITS = {
     "a new pair kind": (
         {"pairs", "steps"},
         ("coevolve/config/names.py", "    EXPERT_STEP =", '    TWO_TARGETS = "target_target"\n    EXPERT_STEP ='),
-        ("coevolve/methods/pairing.py", "\ndef within_agents", "\nMORE = 1\n\n\ndef within_agents"),
+        ("coevolve/methods/pairing.py", "\ndef within_agents(", "\npreference_pair = 1\n\n\ndef within_agents("),
     ),
     "another threshold of the regime": (
         {"regime"}, ("coevolve/config/sections.py", STEPS, f"{STEPS}    looks: Positive = 1\n"),
@@ -128,19 +129,18 @@ EDITS = {
 
 @pytest.mark.parametrize("edit", [*CODE, *EDITS])
 def test_an_edit_reaches_the_stages_that_it_touches(repo, before, edit):
-    expected, *edits = EDITS[edit] if edit in EDITS else (CODE[edit], with_a_line(repo, edit))
+    expected, *edits = EDITS[edit] if edit in EDITS else (CODE[edit], redefined(repo, edit))
     assert stages(changed(repo, before, *edits)) == expected
 
 
 @pytest.mark.parametrize(
-    "file",
-    ["records/tables.py", "report/stats.py", "methods/task_evolution/signals.py"]
-    + [f"config/derived/{name}.py" for name in ("methods", "recipes")],
+    "definition",
+    ["records/tables.py:Estimate", "report/stats.py:spread", "methods/task_evolution/signals.py:find_signals"],
 )
-def test_reports_reach_products_and_the_second_paper_its_own_stages(repo, before, file):
-    reached = stages(changed(repo, before, with_a_line(repo, f"coevolve/{file}")))
+def test_reports_reach_products_and_the_second_paper_its_own_stages(repo, before, definition):
+    reached = stages(changed(repo, before, redefined(repo, f"coevolve/{definition}")))
     assert reached and reached <= PRODUCTS | {"signals"}
-    assert ("signals" in reached) == file.startswith("methods")
+    assert ("signals" in reached) == definition.startswith("methods")
 
 
 def test_declared_looks_reach_products_alone(repo, before):
@@ -150,37 +150,28 @@ def test_declared_looks_reach_products_alone(repo, before):
 
 def test_an_engine_reaches_the_jobs_that_it_plays(repo, before):
     """`paper` plays with vLLM. PPO and GRPO sample from the policy that they train, as the built-in engine does."""
-    built_in = changed(repo, before, with_a_line(repo, "coevolve/policies/kv_cache.py"))
-    vllm = changed(repo, before, with_a_line(repo, "coevolve/policies/vllm.py"))
+    built_in = changed(repo, before, redefined(repo, "coevolve/policies/kv_cache.py:CachedDecoder"))
+    vllm = changed(repo, before, redefined(repo, "coevolve/policies/vllm.py:player"))
     assert stages(built_in) == {"rollout", "evaluate", "steps", "ppo", "grpo", "grpo_round"}
     assert {stage for suite, stage, _ in built_in if suite == "paper"} == {"ppo"}
     assert stages(vllm) == {"rollout", "evaluate"} and {suite for suite, _, _ in vllm} == {"paper"}
 
 
 def test_a_rule_of_the_protocol_reaches_what_plays(repo, before):
-    reached = stages(changed(repo, before, with_a_line(repo, "coevolve/config/derived/protocol.py")))
+    reached = stages(changed(repo, before, redefined(repo, "coevolve/config/derived/protocol.py:quirks")))
     assert {"data", "rollout", "evaluate", "steps", "ppo", "grpo_round", "explore_tasks"} <= reached
     assert not {"sft", "train", "pairs", "reference", "pretrain"} & reached
 
 
 def test_an_environment_reaches_its_own_jobs(repo, before):
-    jobs = changed(repo, before, with_a_line(repo, "coevolve/envs/webshop/session.py"))
+    jobs = changed(repo, before, redefined(repo, "coevolve/envs/webshop/session.py:split_action"))
     assert {wildcards.get("env") for _, _, wildcards in jobs} == {"webshop"}
     assert {"data", "rollout", "evaluate"} <= stages(jobs)
     assert not {"sft", "train", "pairs", "reference", "pretrain"} & stages(jobs)
 
 
-def file_of(root: Path, module: str) -> Path | None:
-    path = root / module.replace(".", "/")
-    return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)
-
-
-def test_few_modules_are_reached_by_most_stages(root):
-    """None of them is about one method, product or environment; their packages hold no code."""
-    counts = Counter(module for stage in STAGES.values() for module in code_digest.reachable(stage.module))
-    common = {module: file_of(root, module) for module, count in counts.items() if 2 * count > len(STAGES)}
-    held = {module: path for module, path in common.items() if path.name != "__init__.py"}
-    assert len(held) <= 8 and sum(len(path.read_text().splitlines()) for path in held.values()) <= 700
-    assert {module.split(".")[1] for module in held} <= {"errors", "seeds", "records", "storage", "pipeline"}
-    packages = [path for module, path in common.items() if module not in held and module != "coevolve"]
-    assert packages and all(len(ast.parse(path.read_text()).body) == 1 for path in packages)
+def test_few_definitions_are_reached_by_most_stages():
+    """None of them is about one method, product or environment."""
+    counts = Counter(name for stage in STAGES.values() for name in code_digest.reachable(f"{stage.module}.run"))
+    common = {name.split(".")[1] for name, count in counts.items() if 2 * count > len(STAGES)}
+    assert common <= {"config", "errors", "seeds", "records", "storage", "pipeline"}

@@ -295,7 +295,7 @@ with workers.pool(opened, 1, 1) as (env,):
 """
 
 
-@pytest.mark.parametrize(("edit", "status"), [("# a remark", 0), ("ANOTHER = 1", 1)])
+@pytest.mark.parametrize(("edit", "status"), [("# a remark", 0), ("reward = reward", 1)])
 def test_a_replaced_process_with_other_code_ends_the_job(root, tmp_path, edit, status):
     shutil.copytree(root / "coevolve", tmp_path / "coevolve")  # with the bytecode, which need not be made again
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{root / 'tests'}"}

@@ -34,13 +34,13 @@ def test_an_edit_of_code_is_named_with_the_results_that_it_makes_stale(kit):
     text = shop.read_text()
     fresh = "ok      results of glance: 1 were made by the present code\n"
     assert (kit.python(LOOK), kit.python(LOOK.replace('"results"', '"nowhere"'))) == (fresh, "")
-    unrelated.write_text(unrelated.read_text() + "\nANOTHER = 1\n")
+    unrelated.write_text(unrelated.read_text() + "\ndpo = dpo\n")
     shop.write_text(f"# a comment\n{text}")
     assert kit.python(LOOK) == fresh
-    shop.write_text(f"{text}\nANOTHER = 1\n")
+    shop.write_text(f"{text}\nShop = Shop\n")
     edited = (
         "stale   results of glance: 1 of 1 were made by other code (1 prepare); "
-        "edited since: 1 coevolve.envs.webshop.shop;"
+        "edited since: 1 coevolve.envs.webshop.shop.Shop;"
     )
     command = "`snakemake --profile smoke --config suite=glance` makes them again."
     assert kit.python(LOOK) == f"{edited} {command}\n"
@@ -54,7 +54,7 @@ def test_an_edit_of_code_is_named_with_the_results_that_it_makes_stale(kit):
 def test_an_edit_that_was_never_committed_is_counted(kit):
     shop = kit.folder / "coevolve/envs/webshop/shop.py"
     text = shop.read_text()
-    shop.write_text(f"{text}\nYET_ANOTHER = 1\n")
+    shop.write_text(f"{text}\nShop = Shop\nShop = Shop\n")
     kit.run("python", *PREPARE)
     shop.write_text(text)
     unknown = "(1 prepare); for 1 git shows no edit (uncommitted, or in another package); `snakemake "

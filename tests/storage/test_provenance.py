@@ -16,20 +16,28 @@ import sys
 from pathlib import Path
 from coevolve.storage import code_digest
 
-name = "coevolve.methods.pairing"
-path = Path(code_digest.PACKAGE, "methods/pairing.py")
+from coevolve.errors import UserError
+from coevolve.pipeline import run_job
+from coevolve.pipeline.job_file import JobFile
+
+planned = JobFile.read(Path("job.json"))
+path = Path(code_digest.PACKAGE, "report/figure3.py")
 text = path.read_text()
-code_digest.code_digest(name)
-assert code_digest.is_current(name)
-code_digest.load(name)
-path.write_text(f"# a remark\\n{text}")
-assert code_digest.is_current(name), "a comment is no code"
-path.write_text(f"{text}\\nANOTHER = 1\\n")
-assert not code_digest.is_current(name)
-path.unlink()
-assert not code_digest.is_current(name)
-import coevolve.methods.pairing
-assert not hasattr(coevolve.methods.pairing, "ANOTHER")
+
+
+def refused(edited):
+    path.unlink() if edited is None else path.write_text(edited)
+    try:
+        return run_job._loaded(planned).name != "figure3"
+    except UserError as error:
+        return "its code changed while the job started" in str(error)
+
+
+assert not refused(text)
+assert not refused(f"# a remark\\n{text}"), "a comment is no code"
+assert refused(text.replace("def draw(", "def draw_(", 1)) and refused("def (") and refused(None)
+import coevolve.report.figure3
+assert hasattr(coevolve.report.figure3, "draw")
 print("as loaded")
 """
 #: Writes the file of a job.
@@ -76,6 +84,7 @@ def test_data_that_decide_a_result_belong_to_its_code(package, root, file, count
 
 
 def test_loaded_code_is_compared_with_the_files_and_a_later_edit_does_not_reach_it(package):
+    assert python(package, "-c", PLANNING).returncode == 0
     done = python(package, "-c", LOADING)
     assert done.stdout == "as loaded\n", done.stderr
 
@@ -85,7 +94,7 @@ def test_a_job_whose_code_changes_while_it_starts_is_refused(package):
     stage, other = package / "coevolve/pipeline/stages/figure3.py", package / "coevolve/report/figure3.py"
     edit = (
         "from pathlib import Path\nif Path('switched').exists():\n"
-        f"    with Path({str(other)!r}).open('a') as file:\n        file.write('ANOTHER = 1\\n')\n"
+        f"    with Path({str(other)!r}).open('a') as file:\n        file.write('def draw(): ...\\n')\n"
     )
     stage.write_text(stage.read_text().replace("from pathlib import Path\n", edit, 1))
     assert python(package, "-c", PLANNING).returncode == 0
