@@ -76,7 +76,7 @@ CODE = {
     "coevolve/methods/pairing.py:pair": {"pairs"},
     "coevolve/methods/pairing.py:preference_pair": {"pairs", "steps"},
     "coevolve/methods/rejection_sampling.py:select": {"select"},
-    "coevolve/methods/task_evolution/prompts.py:read_draft": {"explore_tasks"},
+    "coevolve/agent_data/prompts.py:read_draft": {"explore_tasks"},
     "coevolve/train/ppo.py:gae": {"ppo"},
     "coevolve/train/grpo.py:completions": {"grpo", "grpo_round"},
     "coevolve/report/regime.py:markdown": {"regime"},
@@ -135,12 +135,12 @@ def test_an_edit_reaches_the_stages_that_it_touches(repo, before, edit):
 
 @pytest.mark.parametrize(
     "definition",
-    ["records/tables.py:Estimate", "report/stats.py:spread", "methods/task_evolution/signals.py:find_signals"],
+    ["records/tables.py:Estimate", "report/stats.py:spread", "agent_data/signals.py:find_signals"],
 )
 def test_reports_reach_products_and_the_second_paper_its_own_stages(repo, before, definition):
     reached = stages(changed(repo, before, redefined(repo, f"coevolve/{definition}")))
     assert reached and reached <= PRODUCTS | {"signals"}
-    assert ("signals" in reached) == definition.startswith("methods")
+    assert ("signals" in reached) == definition.startswith("agent_data")
 
 
 def test_declared_looks_reach_products_alone(repo, before):
