@@ -47,8 +47,9 @@ class BothPapers(Paper):
         """The tasks that an iteration trains on; without exploration those of the first iteration."""
         config, branch = for_method(self.suite, subject.branch.method).task_evolution, subject.branch
         branch = branch if config.exploration != "none" else branch.at(1)
-        if branch.iteration == 1:
-            branch = replace(branch, method=self.suite.recipes[branch.method].first_pool or branch.method)
+        shares = self.suite.recipes[branch.method].shares
+        if branch.iteration == 1 and shares and shares.first == "pool":
+            branch = replace(branch, method=shares.method)
         return self._pool_of(subject.at(self.owner(branch)))
 
     def _pool_of(self, subject: Subject) -> PlannedJob:

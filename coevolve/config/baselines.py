@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from coevolve.config.sections import Optimiser, Positive, Rate, Strict, UnitInterval, is_none
+from coevolve.config.sections import Optimiser, Positive, Rate, Strict, UnitInterval
 
 #: choice: two of WebShop's 200 episodes; in a small evaluation, none.
 MAX_ENV_ERRORS = 0.01
@@ -20,13 +19,12 @@ class EvaluationConfig(Strict):
     """Each evaluation task is played `samples` times at `temperature` (0: greedy), and the best episode counts.
 
     More than one sample is Best-of-N judged by the environment's reward: an upper bound, not a policy's result.
-    `max_env_errors`: an evaluation with a larger share of episodes that an error of the environment ended fails; the
-    default is left out of digests.
+    `max_env_errors`: an evaluation with a larger share of episodes that an error of the environment ended fails.
     """
 
     samples: Positive = 1
     temperature: Annotated[float, Field(ge=0.0)] = 0.0
-    max_env_errors: UnitInterval = Field(default=MAX_ENV_ERRORS, exclude_if=lambda share: share == MAX_ENV_ERRORS)
+    max_env_errors: UnitInterval = MAX_ENV_ERRORS
 
     @model_validator(mode="after")
     def _samples_differ(self) -> EvaluationConfig:
@@ -54,15 +52,15 @@ class StepsConfig(Strict):
     A step's value is the mean reward of `samples` continuations at `temperature`. A step is preferred if its value is
     higher by more than `margin`. `every`: 1 compares at every expert step, 2 at every second. HPL also compares the
     turns of each of the `groups` of about equal length that a trajectory is divided into; with `curriculum` short ones
-    of very different values are trained on first. Both are left out of digests if they are the defaults.
+    of very different values are trained on first.
     """
 
     samples: Positive
     temperature: Rate
     margin: Annotated[float, Field(ge=0.0, lt=1.0)]
     every: Positive
-    groups: Positive = Field(default=GROUPS, exclude_if=lambda number: number == GROUPS)
-    curriculum: bool = Field(default=False, exclude_if=operator.not_)
+    groups: Positive = GROUPS
+    curriculum: bool = False
 
 
 class PpoConfig(Strict):
@@ -95,17 +93,17 @@ class GrpoConfig(Optimiser):
     the method's start policy; with adapters, which are new in each round of a pool, from the round's start policy.
     `importance_sampling`: how TRL corrects for sampling in another type than training (None: not). `engine`: what
     plays, in the processes that train (None: the built-in engine). `normalize`: by the action tokens of each task's
-    `group`, so that all tasks weigh the same (None: by those of the step). These three are left out of digests if they
-    are None. The paper has no GRPO row; its reviewers requested one.
+    `group`, so that all tasks weigh the same (None: by those of the step).
+    The paper has no GRPO row; its reviewers requested one.
     """
 
     learning_rate: Rate
     group: Annotated[int, Field(ge=2)]
     beta: Annotated[float, Field(ge=0.0)]
     clip: Rate
-    importance_sampling: ImportanceSampling = Field(default=None, exclude_if=is_none)
-    engine: Literal["vllm"] | None = Field(default=None, exclude_if=is_none)
-    normalize: Literal["group"] | None = Field(default=None, exclude_if=is_none)
+    importance_sampling: ImportanceSampling = None
+    engine: Literal["vllm"] | None = None
+    normalize: Literal["group"] | None = None
 
     @model_validator(mode="after")
     def _whole_groups(self) -> GrpoConfig:

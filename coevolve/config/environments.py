@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 
 from coevolve.config.names import Protocol
-from coevolve.config.sections import Positive, Rate, SourceFile, Strict, UnitInterval, is_none
+from coevolve.config.sections import Positive, Rate, SourceFile, Strict, UnitInterval
 
 
 class TaskSelection(Strict):
@@ -71,8 +71,7 @@ class EnvSection(Strict):
     environments are open, in `processes` worker processes (0: in the job's own process, or in one for a package that is
     not of the kit); the episodes in flight are at most as many, and fewer if the engine's cache holds fewer. A worker
     process is killed and replaced when a call takes longer than `step_seconds`, and its episodes are restarted. The
-    three change no result and are excluded from digests. `protocol`: the only one that these settings are for; None
-    (the kit's own) is left out of digests.
+    three change no result and are excluded from digests. `protocol`: the only one that these settings are for.
     """
 
     #: What the licence of tasks and texts covers and does not, a sentence; and its identifier on the Hugging Face hub,
@@ -87,7 +86,7 @@ class EnvSection(Strict):
     processes: Annotated[int, Field(ge=0)] = Field(0, exclude=True)
     step_seconds: Rate = Field(600.0, exclude=True)
     expected: Expected | None = None
-    protocol: Protocol | None = Field(default=None, exclude_if=is_none)
+    protocol: Protocol | None = None
 
     @field_validator("splits")
     @classmethod

@@ -15,9 +15,12 @@ ComputeDtype = Literal["float32", "bfloat16"] | None
 SignalKind = Literal["forgetting", "boundary", "rare"]
 #: Where a round's exploration starts: at signals, at random training tasks, or nowhere (the first tasks stay).
 Exploration = Literal["signals", "random", "none"]
-#: How an agent is trained: on pairs, on its own successes (RFT), on pairs of steps (IPR, HPL), by PPO, by GRPO, or on a
+#: How agents learn: from pairs, with the failure agent trained before the target, from own successes (RFT), from pairs
+#: of steps (IPR, HPL), by PPO, by GRPO, or on a
 #: growing pool of synthetic tasks, by rounds of GRPO or on pairs.
-Learns = Literal["preference", "selected", "steps", "ppo", "grpo", "task_pool", "pool_preference"]
+Learns = Literal[
+    "preference", "failure_agent_first", "selected", "steps", "ppo", "grpo", "task_pool", "pool_preference"
+]  # fmt: skip
 #: Sections that an agent of a recipe may override: those of its own exploration, pairs and training.
 AgentSection = Literal["dpo", "pairing", "rollout"]
 #: Sections that a recipe may override: those that no result shared between methods depends on, and `sft` in a row whose

@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 
 from coevolve.config.kinds import known_kinds, section_class
+from coevolve.config.sections import RENAMED
 from coevolve.config.suite import Suite
 from coevolve.config.yaml_files import Section
 from coevolve.errors import UserError, suggestion
@@ -85,6 +86,8 @@ def settings_here(config: Mapping[str, Any], given: Mapping[str, Any] = _NONE) -
     for group in ("envs", "models"):
         for name, section in here.get(group, {}).items():
             here[group] = here[group] | {name: _section_here(f"{group}.{name}", section, given)}
+    for name, recipe in here.get("recipes", {}).items():  # what older versions wrote, which no job read
+        here["recipes"] = here["recipes"] | {name: {key: recipe[key] for key in recipe.keys() - RENAMED.keys()}}
     for key, value in given.items():
         here = _with(here, key.split("."), value)
     for key, value in _leaves("", here):

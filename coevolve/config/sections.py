@@ -5,9 +5,17 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from coevolve.config import names
 from coevolve.config.derived.recipes import has_pool, learns_from_pairs
@@ -18,10 +26,32 @@ UnitInterval = Annotated[float, Field(ge=0.0, le=1.0)]
 is_none = functools.partial(operator.is_, None)
 
 
+def _is_nothing(value: Any) -> bool:
+    """Whether a value says that there is none of something; 0 is a number."""
+    return value is None or value is False or value in ("", [], {}, ())
+
+
 class Strict(BaseModel):
-    """Base of all config sections: immutable; unknown keys are errors."""
+    """Base of all config sections: immutable; unknown keys are errors.
+
+    A key whose default says that there is none of something (None, False, empty) is left out of JSON, and so of
+    digests, while it has that default: a new key of this kind reruns nothing. Every other default is in the digests.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    _ABSENT: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Note the keys whose default is None, False or empty."""
+        defaults = {name: field.get_default(call_default_factory=True) for name, field in cls.model_fields.items()}
+        cls._ABSENT = frozenset(name for name, default in defaults.items() if _is_nothing(default))
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        absent = {key for key in self._ABSENT if _is_nothing(getattr(self, key, None))}
+        return {key: value for key, value in handler(self).items() if key not in absent}
 
 
 class Optimiser(Strict):
@@ -50,13 +80,13 @@ class Optimiser(Strict):
 class Supervised(Optimiser):
     """Training on single sequences. `layout` of a micro-batch: `padded`, or packed without padding (`flat`).
 
-    `nll`: the loss of a step is the mean over its action tokens (None, left out of digests), or the mean over its
+    `nll`: the loss of a step is the mean over its action tokens (None), or the mean over its
     sequences of the `sum` over each one's action tokens.
     """
 
     layout: Literal["padded", "flat"]
     learning_rate: Rate
-    nll: Literal["sum"] | None = Field(default=None, exclude_if=is_none)
+    nll: Literal["sum"] | None = None
 
 
 class SftConfig(Supervised):
@@ -101,7 +131,8 @@ class DpoConfig(Optimiser):
     number for all iterations.
 
     `layout` of a micro-batch: `padded`, packed without padding (`flat`), or packed with the common prefix of a pair's
-    two sides stored once (`shared`). The three give the same losses up to rounding.
+    two sides stored once (`shared`). The three give the same losses up to rounding. `steps_like`: a method; this one's
+    target takes as many gradient steps as both agents of that one.
     """
 
     layout: Literal["padded", "flat", "shared"]
@@ -112,6 +143,7 @@ class DpoConfig(Optimiser):
     nll: Literal["mean", "sum"]
     objective: ObjectiveConfig
     precompute_reference: bool
+    steps_like: str | None = None
 
     @field_validator("learning_rate", "beta", mode="before")
     @classmethod
@@ -123,11 +155,11 @@ class TinyArchitecture(Strict):
     """A randomly initialised Llama, with a byte-level BPE tokenizer trained on the expert text.
 
     `words`: texts, such as the fixed parts of a page, that BPE may merge to one token each; it merges nothing else
-    across the borders of words. Left out of digests if there are none.
+    across the borders of words.
     """
 
     vocab_size: Positive
-    words: list[Annotated[str, Field(min_length=1)]] = Field(default=[], exclude_if=operator.not_)
+    words: list[Annotated[str, Field(min_length=1)]] = []
     hidden_size: Positive
     layers: Positive
     heads: Positive
@@ -149,7 +181,7 @@ class PretrainConfig(Supervised):
     out of digests if it is not set.
     """
 
-    per_seed: bool = Field(default=False, exclude_if=operator.not_)
+    per_seed: bool = False
 
 
 class LoraConfig(Strict):
@@ -178,7 +210,7 @@ class EndpointConfig(Strict):
     model: Annotated[str, Field(min_length=1)]
     seeds: bool
     length: Literal["max_tokens", "max_completion_tokens"]
-    omit: list[Literal["temperature", "top_p"]] | None = Field(default=None, exclude_if=is_none)
+    omit: list[Literal["temperature", "top_p"]] | None = None
     concurrency: Positive = Field(exclude=True)
     timeout_seconds: Rate = Field(exclude=True)
     retries: Annotated[int, Field(ge=0)] = Field(exclude=True)
@@ -205,8 +237,7 @@ class ModelConfig(Strict):
     `training_dtype`: in which type trainings and reference log-probs are computed; weights and optimiser state are
     float32 in either. `final_dtype`: in which type the last target of a row is written, which is evaluated and, in that
     row, not trained further; with `lora` its adapters are merged then. `chat_template`: the text of a template instead
-    of the checkpoint's own. `template_arguments`: variables of the template, such as `date_string`. These four are left
-    out of digests if they are not set.
+    of the checkpoint's own. `template_arguments`: variables of the template, such as `date_string`.
     """
 
     label: str
@@ -220,12 +251,10 @@ class ModelConfig(Strict):
     revision: str = ""
     parameters: Rate | None = None
     lora: LoraConfig | None = None
-    training_dtype: names.ComputeDtype = Field(default=None, exclude_if=is_none)
-    final_dtype: names.ComputeDtype = Field(default=None, exclude_if=is_none)
-    chat_template: str | None = Field(default=None, exclude_if=is_none)
-    template_arguments: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], bool | int | float | str] | None = Field(
-        default=None, exclude_if=is_none
-    )
+    training_dtype: names.ComputeDtype = None
+    final_dtype: names.ComputeDtype = None
+    chat_template: str | None = None
+    template_arguments: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], bool | int | float | str] | None = None
 
     @model_validator(mode="after")
     def _template_of_a_checkpoint(self) -> ModelConfig:
@@ -295,12 +324,12 @@ class RolloutConfig(Strict):
 class SamplerConfig(Strict):
     """The engine that samples episodes: `transformers` (built in) or `vllm` (in a separate image).
 
-    `dtype`: the type of the weights and activations that play, left out of digests if it is not set; in PPO and GRPO,
+    `dtype`: the type of the weights and activations that play; in PPO and GRPO,
     which play with the built-in engine, too. A machine's section `vllm` has the keys of its devices.
     """
 
     engine: Literal["transformers", "vllm"]
-    dtype: names.ComputeDtype = Field(default=None, exclude_if=is_none)
+    dtype: names.ComputeDtype = None
 
 
 class FailureSelection(Strict):
@@ -327,17 +356,16 @@ class PairingConfig(Strict):
     `hard_negative`: the minimum reward of a failure pair's chosen side (None: any). `drop_conflicts`: leave out an
     agent's pairs of whole trajectories whose rejected side is the chosen side of another of its pairs. `order`: the
     chosen side has the higher `reward`; by the `letter` of eq. 8 it is the kind's first agent's, ties and successes
-    included. `failures`: of several failures of an agent and a task only some are paired. The three are left out of
-    digests if they are not set.
+    included. `failures`: of several failures of an agent and a task only some are paired.
     """
 
     expert_beaten: Literal["drop", "swap"]
     max_extra_turns: Annotated[int, Field(ge=0)] | None
     within: bool
     hard_negative: UnitInterval | None
-    drop_conflicts: bool = Field(default=False, exclude_if=operator.not_)
-    order: Literal["letter"] | None = Field(default=None, exclude_if=is_none)
-    failures: FailureSelection | None = Field(default=None, exclude_if=is_none)
+    drop_conflicts: bool = False
+    order: Literal["letter"] | None = None
+    failures: FailureSelection | None = None
 
 
 class PairWeights(Strict):
@@ -354,14 +382,14 @@ class AgentRecipe(Strict):
     not play; its episodes are in all iterations those of that method's first one.
     `foreign`: for an environment, another environment; the failure agent that `coevolve` trained there is this
     agent's start policy. `settings`: keys of the suite's sections that this agent overrides, after those of its recipe.
-    Left out of digests if there are none.
+
     """
 
     base: Literal["untrained", "target", "failure"]
     explores: bool | str
     foreign: dict[str, str] = {}
     trains_on: dict[names.PairKind, PairWeights] = {}
-    settings: dict[names.AgentSection, dict[str, Any]] = Field(default={}, exclude_if=operator.not_)
+    settings: dict[names.AgentSection, dict[str, Any]] = {}
 
     @field_validator("trains_on", mode="before")
     @classmethod
@@ -372,44 +400,64 @@ class AgentRecipe(Strict):
         return {kind: weights for kind, weights in kinds.items() if weights is not None}
 
 
+class Shared(Strict):
+    """What a method takes from another `method`: all its iterations, so that only their number differs, or the `first`.
+
+    `first` iterations are shared, and this method's settings hold for the others; `pool`: only its first pool of tasks.
+    """
+
+    method: str
+    first: Positive | Literal["pool"] | None = None
+
+
+#: Keys of a recipe that went, and what stands for them.
+RENAMED = {
+    "shares_first": "`shares: {method: METHOD, first: NUMBER}`",
+    "first_pool": "`shares: {method: METHOD, first: pool}`",
+    "steps_like": "`settings: {dpo: {steps_like: METHOD}}`",
+    "failure_agent_first": "`learns: failure_agent_first`",
+}
+
+
 class Recipe(Strict):
     """A method as a row of a table: who explores, who is trained on which pairs with which weights, how often.
 
-    `learns`: the stages that train an agent in one iteration (`coevolve.pipeline.paper`). `settings`: keys of the
-    suite's sections that this method overrides. `shares`: the method whose iterations this one uses; only their
-    number differs. `shares_first`: only so many first iterations are shared, and the settings hold for the others.
-    `steps_like`: this method's target takes as many gradient steps as both agents of that method. `first_pool`: the
-    method whose first pool of tasks this one starts with. `failure_agent_first`: in each iteration the failure agent is
-    trained first, and the target's pairs take its rollout after that training. `model`: the key of the model that this
-    row is about, in place of the suite's. Both are left out of digests if they are not set.
+    `learns`: what the agents do in one iteration (`coevolve.pipeline.paper`). `settings`: keys of the suite's sections
+    that this method overrides. `shares`: what it takes from another method. `model`: the key of the model that this
+    row is about, in place of the suite's.
     """
 
     label: str
     source: str
     iterations: Annotated[int, Field(ge=0)] | None
     learns: names.Learns = "preference"
-    shares: str | None = None
-    shares_first: Positive | None = None
-    steps_like: str | None = None
-    first_pool: str | None = None
+    shares: Shared | None = None
     agents: dict[Literal["target", "failure"], AgentRecipe]
-    failure_agent_first: bool = Field(default=False, exclude_if=operator.not_)
-    model: str | None = Field(default=None, exclude_if=is_none)
+    model: str | None = None
     settings: dict[names.MethodSection, dict[str, Any]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_this_version(cls, raw: Any) -> Any:
+        """A row that shares whole iterations names only the method; raises `ValueError` for a key that went."""
+        if isinstance(raw, dict):
+            for key in raw.keys() & RENAMED.keys():
+                raise ValueError(f"`{key}` is now {RENAMED[key]}; write that")
+            if isinstance(raw.get("shares"), str):
+                return {**raw, "shares": {"method": raw["shares"]}}
+        return raw
 
     @model_validator(mode="after")
     def _keys_fit(self) -> Recipe:
         target, failure = self.agents.get("target"), self.agents.get("failure")
         if target is None or target.base == "failure":
             raise ValueError("`agents.target` is required, with `base` `target` or `untrained`: it is evaluated")
-        if self.failure_agent_first and not (failure and failure.explores and failure.trains_on):
-            raise ValueError("`failure_agent_first` requires a failure agent that explores and is trained")
-        if self.failure_agent_first and self.learns != "preference":
-            raise ValueError("`failure_agent_first` requires `learns: preference`")
-        if self.steps_like and not learns_from_pairs(self):
+        if self.learns == "failure_agent_first" and not (failure and failure.explores and failure.trains_on):
+            raise ValueError("`learns: failure_agent_first` requires a failure agent that explores and is trained")
+        if "steps_like" in self.settings.get("dpo", {}) and not learns_from_pairs(self):
             raise ValueError(f"`steps_like` requires a method that is trained on pairs, not `learns: {self.learns}`")
-        if self.first_pool and not has_pool(self):
-            raise ValueError(f"`first_pool` requires a method with a pool of tasks, not `learns: {self.learns}`")
+        if self.shares and self.shares.first == "pool" and not has_pool(self):
+            raise ValueError(f"`first: pool` requires a method with a pool of tasks, not `learns: {self.learns}`")
         if "sft" in self.settings and self.learns != "selected":
             raise ValueError("`settings.sft` requires `learns: selected`: base policies have the suite's `sft`")
         kinds = {*names.STEP_KINDS}
@@ -425,7 +473,7 @@ class Recipe(Strict):
 class Ablation(Strict):
     """A separate table that compares the methods which answer one question.
 
-    `default`: a full run makes the table too, and judges the claims about its methods. Left out of digests.
+    `default`: a full run makes the table too, and judges the claims about its methods.
     """
 
     label: str

@@ -50,7 +50,7 @@ class Suite(Strict):
     sources: dict[DottedName, sections.Source] = Field(default_factory=dict)
     envs: Annotated[dict[DottedName, EnvConfig], Field(min_length=1)]
     iterations: dict[str, Positive]
-    without: list[str] = Field(default_factory=list, exclude_if=lambda names: not names)
+    without: list[str] = Field(default_factory=list)
     methods: Annotated[list[str], Field(min_length=1)]
     recipes: dict[Name, sections.Recipe]
     ablations: dict[Name, sections.Ablation] = Field(default_factory=dict)
@@ -113,6 +113,8 @@ class Suite(Strict):
             raise ValueError(f"suite: `results/{self.suite}` has committed results; give the suite another name")
         if taken := sorted(self.models.keys() & FOLDERS):
             raise ValueError(f"models: `{taken[0]}` is the folder of other results; give the model another name")
+        if self.dpo.steps_like:
+            raise ValueError("dpo.steps_like: it is about one row; set it in `recipes.METHOD.settings.dpo`")
         if "base" in self.recipes:
             raise ValueError("recipes: `base` is the folder of shared results; give the row another name")
         return self
@@ -124,19 +126,17 @@ class Suite(Strict):
                 raise ValueError(f"recipes.{method}.settings.prompt.trained: all methods share their training data")
             for agent in recipe.agents:
                 for_method(self, method, agent)
-            if recipe.shares_first and not recipe.shares:
-                raise ValueError(f"recipes.{method}.shares_first: name the row with `shares`")
-            others = {"shares": recipe.shares, "steps_like": recipe.steps_like, "first_pool": recipe.first_pool}
-            for key, other in others.items():
-                if other is not None:
-                    self._require_recipe(f"recipes.{method}.{key}", other)
+            if matched := for_method(self, method, "target").dpo.steps_like:
+                self._require_recipe(f"recipes.{method}.settings.dpo.steps_like", matched)
             self._require_frozen_explorers(method)
-            if recipe.shares and (owner := self.recipes[recipe.shares].shares):
-                raise ValueError(f"recipes.{method}.shares: `{recipe.shares}` itself `shares` `{owner}`; name that row")
-            if recipe.shares and not recipe.shares_first and self._settings(method) != self._settings(recipe.shares):
-                raise ValueError(
-                    f"recipes.{method}.settings: all iterations are those of `{recipe.shares}`; remove them"
-                )
+            if shares := recipe.shares:
+                self._require_recipe(f"recipes.{method}.shares", shares.method)
+                if shares.first != "pool" and (owner := self.recipes[shares.method].shares):
+                    problem = f"`{shares.method}` itself `shares` `{owner.method}`; name that row"
+                    raise ValueError(f"recipes.{method}.shares: {problem}")
+                if not shares.first and self._settings(method) != self._settings(shares.method):
+                    problem = f"all iterations are those of `{shares.method}`; remove them"
+                    raise ValueError(f"recipes.{method}.settings: {problem}")
         shown = next((f"envs.{name}" for name, env in self.envs.items() if env.single_message), None)
         for method in self.methods:  # a row that is not run may differ from an overridden one
             models = [self.models[name] for name in models_of(self, method)]
@@ -145,9 +145,10 @@ class Suite(Strict):
             if shown and (for_method(self, method).prompt.examples or not prompting_only(self.recipes[method])):
                 problem = f"`{method}` trains or has examples, but `{shown}` shows one message a step"
                 raise ValueError(f"methods: {problem}; take `untrained`, or set `{shown}.prompt: null`")
-            other = self.recipes[method].steps_like
+            other = for_method(self, method, "target").dpo.steps_like
             if other and not trained_on_pairs(self.recipes[other]):
-                raise ValueError(f"recipes.{method}.steps_like: `{other}` is not trained on pairs; name a row that is")
+                key = f"recipes.{method}.settings.dpo.steps_like"
+                raise ValueError(f"{key}: `{other}` is not trained on pairs; name a row that is")
             if not has_rollouts(self.recipes[method]):
                 continue
             rows = [for_method(self, method, agent) for agent in self.recipes[method].agents]

@@ -125,9 +125,10 @@ class Paper:
 
     def owner(self, branch: Branch) -> Branch:
         """The branch where a branch's results lie: its own, or that of the method whose iteration it shares."""
-        recipe = self.suite.recipes[branch.method]
-        shares = recipe.shares_first is None or branch.iteration <= recipe.shares_first
-        return replace(branch, method=recipe.shares) if recipe.shares and shares else branch
+        shares = self.suite.recipes[branch.method].shares
+        if shares is None or shares.first == "pool" or (shares.first and branch.iteration > shares.first):
+            return branch
+        return replace(branch, method=shares.method)
 
     def iterate(self, subject: Subject, before: Iteration) -> Iteration:
         """One iteration: the agents explore, learn from what they did, and the target is evaluated."""
@@ -137,12 +138,13 @@ class Paper:
         paired, trained, measured = Jobs(), Jobs(), Jobs()
         if not learns_from_pairs(recipe):
             trained["target"] = self.train_without_pairs(subject, before, rollouts)
-        # With `failure_agent_first` the target's pairs have failures of the failure agent after its training.
-        for agent in sorted(recipe.agents) if recipe.failure_agent_first else recipe.agents:
+        # Where the failure agent is first, the target's pairs have its failures after its training.
+        failure_agent_first = recipe.learns == "failure_agent_first"
+        for agent in sorted(recipe.agents) if failure_agent_first else recipe.agents:
             if not recipe.agents[agent].trains_on:
                 continue
             read = dict(rollouts)
-            if recipe.failure_agent_first and agent == "target":
+            if failure_agent_first and agent == "target":
                 read["failure"] = self.rollout(
                     subject.at(branch.at(branch.iteration + 1)), "failure", trained["failure"]
                 )
@@ -333,7 +335,7 @@ class Paper:
 
     def _steps_like(self, subject: Subject, agent: AgentName) -> list[str]:
         """The pairs of both agents of the method whose number of gradient steps a target is given."""
-        other = self.suite.recipes[subject.branch.method].steps_like
+        other = for_method(self.suite, subject.branch.method, "target").dpo.steps_like
         if other is None or agent == "failure":
             return []
         matched = self.iteration(subject.at(replace(subject.branch, method=other)))

@@ -308,8 +308,9 @@ def _require_equal_steps(suite: Suite, job: PlannedJob) -> None:
     """Raise `UserError` if the steps of one epoch, or the epochs, differ between a method and that of `steps_like`."""
     if "steps_like" not in job.inputs:
         return
-    method, other = job.subject.branch.method, str(suite.recipes[job.subject.branch.method].steps_like)
+    method = job.subject.branch.method
     settings = for_method(suite, method, "target").dpo
+    other = str(settings.steps_like)
     for name, key in itertools.product(suite.recipes[other].agents, ("epochs", "batch_size")):
         if getattr(settings, key) != (value := getattr(for_method(suite, other, name).dpo, key)):
             setting = f"recipes.{method}.settings.dpo.{key}"

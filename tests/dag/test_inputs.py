@@ -123,7 +123,7 @@ def test_a_compute_matched_control_counts_the_pairs_of_both_agents():
 
     assert counted(2) == pairs("coevolve/seed3/iter2", "target", "failure")
     assert counted(3) == pairs("coevolve/seed3/iter3", "target")
-    first = counted(3, "recipes.eto_matched.steps_like=failure_agent_first")
+    first = counted(3, "recipes.eto_matched.settings.dpo.steps_like=failure_agent_first")
     assert first == pairs("failure_agent_first/seed3/iter3", "target", "failure")
     for key, value in (("epochs", 3.0), ("batch_size", 16)):  # steps would be counted otherwise
         with pytest.raises(
@@ -197,7 +197,7 @@ def test_a_frozen_agent_that_explores_once_has_the_same_episodes_in_all_iteratio
 
 def test_shared_iterations_are_played_with_the_settings_of_their_own_row():
     """`late` shares ETO's first iteration, and explores and is evaluated otherwise from the second on."""
-    row = "{extends: eto, shares: eto, shares_first: 1, settings: {rollout: {k: 2}, evaluation: {temperature: 0.7}}}"
+    row = "{extends: eto, shares: {method: eto, first: 1}, settings: {rollout: {k: 2}, evaluation: {temperature: 0.7}}}"
     plan = Plan(load_suite("smoke_methods", ["seeds=[3]", "iterations.webshop=3", f"recipes.late={row}"]))
     place, own = ("tiny", "webshop"), f"{TINY}/late/seed3"
     late = [plan.paper.iteration(Subject(*place, Branch("late", 3, iteration))) for iteration in (1, 2)]

@@ -119,7 +119,7 @@ READ_A_MODEL = {"untrained", "pretrain", "sft", "reference", "train", "rollout",
         ("iterations.sciworld=4", {"..."}),  # one more iteration
         ("pairing.drop_conflicts=true", {"pairs"}),
         ("pairing.drop_conflicts=false", set()),
-        ("recipes.coevolve.failure_agent_first=false", set()),
+        ("recipes.coevolve.learns=preference", set()),
         ("gradients.pairs=4", set()),
         ("envs.sciworld.workers=2", set()),
     ],

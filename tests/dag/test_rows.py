@@ -23,6 +23,7 @@ TARGET_ALONE = ("smoke_agent_data", "real_agent_data", "agent_data")
 #: The stages that run on a method's own branch, by how it learns.
 LEARNS = {
     "preference": ["pairs", "train"],
+    "failure_agent_first": ["pairs", "train"],
     "steps": ["steps", "train"],
     "selected": ["select", "rft_train"],
     "ppo": ["ppo"],

@@ -59,7 +59,7 @@ def test_the_variants_differ_from_coevolve_in_the_failure_agent_alone():
     expert_pairs = {PairKind.EXPERT_TARGET: full["target"].trains_on[PairKind.EXPERT_TARGET]}
     assert {name: agent.trains_on for name, agent in RECIPES["eto_eq9"].agents.items()} == {"target": expert_pairs}
     matched = RECIPES["eto_eq9_matched"]
-    assert matched.agents == RECIPES["eto_eq9"].agents and matched.steps_like == "coevolve"
+    assert matched.agents == RECIPES["eto_eq9"].agents and matched.settings["dpo"]["steps_like"] == "coevolve"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_the_rows_that_tell_explanations_apart_differ_in_one_setting(row, than, 
     one, other = for_method(suite, row), for_method(suite, than)
     assert getattr(one, section) == getattr(other, section).model_copy(update=changed)
     assert RECIPES[row].agents == RECIPES[than].agents
-    assert RECIPES[row].failure_agent_first == (row == "failure_agent_first")
+    assert (RECIPES[row].learns == "failure_agent_first") == (row == "failure_agent_first")
 
 
 @pytest.mark.parametrize("name", ["science", "science_methods"])

@@ -63,7 +63,7 @@ recipes:
   matched:
     extends: eto
     iterations: 1
-    steps_like: mixed
+    settings: {dpo: {steps_like: mixed}}
 """
 HOME = Path("results/unequal/given/webshop")
 CONTEXT = 300

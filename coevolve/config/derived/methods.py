@@ -46,9 +46,9 @@ def iterations_of(suite: Suite, env: str, method: str) -> int:
 def failure_trainings(suite: Suite, env: str, method: str) -> int:
     """Iterations in which a failure agent is trained, if it learns: all but the last, after which it does not explore.
 
-    All, with `failure_agent_first`.
+    All, if it is trained before the target.
     """
-    return iterations_of(suite, env, method) - (not suite.recipes[method].failure_agent_first)
+    return iterations_of(suite, env, method) - (suite.recipes[method].learns != "failure_agent_first")
 
 
 def supports(suite: Suite, method: str) -> bool:

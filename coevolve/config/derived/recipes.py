@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 #: The values of `Learns` with a pool of tasks, and those with preference pairs of whole trajectories.
 POOL_LEARNING: tuple[Learns, ...] = ("task_pool", "pool_preference")
-PAIR_LEARNING: tuple[Learns, ...] = ("preference", "pool_preference")
+PAIR_LEARNING: tuple[Learns, ...] = ("preference", "failure_agent_first", "pool_preference")
 
 
 def has_pool(recipe: Recipe) -> bool:

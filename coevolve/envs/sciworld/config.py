@@ -2,23 +2,19 @@
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
-
 from coevolve.config.environments import EnvSection, TaskSelection
 from coevolve.config.sections import Positive, Rate, SourceFile, UnitInterval
-from coevolve.records.base import is_none
 
 
 class SciWorldSelection(TaskSelection):
     """`lists`: ETO's task lists, or the simulator's official splits.
 
     `shuffle`: the seed of a random order of each list; None keeps the list's order, in which thirty variations of
-    `find-animal` after another have the same animals, and other boxes to move them to. Left out of digests if it is
-    not set.
+    `find-animal` after another have the same animals, and other boxes to move them to.
     """
 
     lists: Literal["eto", "official"]
-    shuffle: int | None = Field(default=None, exclude_if=is_none)
+    shuffle: int | None = None
 
 
 class ExpertSource(SourceFile):

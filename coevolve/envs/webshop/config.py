@@ -2,10 +2,10 @@
 
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from coevolve.config.environments import EnvSection, ScriptedOrFile, TaskSelection
-from coevolve.config.sections import Positive, SourceFile, Strict, is_none
+from coevolve.config.sections import Positive, SourceFile, Strict
 
 #: Protocols whose prompts are not the kit's conversations.
 OTHER_PROMPTS = ("verl_agent", "webshop")
@@ -89,7 +89,7 @@ class WebShopConfig(EnvSection):
     tagger: Literal["spacy", "approximate"]
     observation_length: Positive | None
     step_limit: Positive
-    prompt: StepPrompt | None = Field(default=None, exclude_if=is_none)
+    prompt: StepPrompt | None = None
 
     @property
     def prepared(self) -> bool:

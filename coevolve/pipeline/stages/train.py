@@ -72,7 +72,7 @@ def cost(suite: Suite, job: PlannedJob) -> Workload:
 
     branch, (configured, expected) = job.subject.branch, work.setting(suite, job)
     passes = configured.dpo.epochs * (1 + work.reference_passes(configured.dpo))
-    other = suite.recipes[branch.method].steps_like
+    other = configured.dpo.steps_like
     if other is None or job.agent == "failure":
         return work.training_work(passes * work.pair_tokens(configured, branch, job.agent, expected))
     matched = replace(branch, method=other)

@@ -163,7 +163,7 @@ def test_a_result_of_other_code_is_stale(here, paper):
 
 
 def test_a_job_that_the_suite_no_longer_has_is_stale(here, paper):
-    other = "recipes.failure_agent_first.failure_agent_first=false"  # a row that extends this one, and needs pairs
+    other = "recipes.failure_agent_first.learns=preference"  # a row that extends this one, and needs pairs
     answer = ask("coevolve webshop", paper, "recipes.coevolve.learns=selected", other)
     assert any(each.startswith("stage `train` is stale: its settings") for each in answer.broken)
 
