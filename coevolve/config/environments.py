@@ -1,9 +1,9 @@
 """What the sections of all environments share. An environment's own section is a subclass of `EnvSection`."""
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from coevolve.config.names import Protocol
 from coevolve.config.sections import Positive, Rate, SourceFile, Strict, UnitInterval
@@ -78,6 +78,13 @@ class EnvSection(Strict):
     #: empty unless one licence covers them all.
     licence: ClassVar[str] = "The licence of this environment's texts is not stated."
     licence_id: ClassVar[str] = ""
+
+    @classmethod
+    def variant(cls, raw: Any) -> type[BaseModel]:
+        """The section class of a kind."""
+        from coevolve.config.kinds import section_class  # which imports this module
+
+        return section_class(raw["kind"]) if cls is EnvSection and isinstance(raw, dict) and "kind" in raw else cls
 
     kind: str
     label: str

@@ -22,12 +22,11 @@ from pydantic import ModelWrapValidatorHandler, SerializeAsAny, ValidationError,
 from pydantic_core import PydanticCustomError
 
 from coevolve.config.environments import EnvSection
+from coevolve.config.sections import SENTENCE
 from coevolve.errors import UserError, suggestion
 
 #: The package whose subpackages are the environments, and the group of entry points that name others.
 ENVIRONMENTS = "coevolve.envs"
-#: Pydantic's type of the error for a kind that has no package.
-UNKNOWN_KIND = "unknown_kind"
 
 
 def module_name(kind: str, name: str) -> str:
@@ -122,7 +121,7 @@ def _by_kind(raw: Any, handler: ModelWrapValidatorHandler[EnvSection]) -> EnvSec
     if kind not in known_kinds():
         hint = suggestion(kind, known_kinds()) or f"; known are {', '.join(known_kinds())}"
         # Pydantic substitutes the braces itself.
-        error = PydanticCustomError(UNKNOWN_KIND, "no environment `{kind}`{hint}", {"kind": kind, "hint": hint})
+        error = PydanticCustomError(SENTENCE, "no environment `{kind}`{hint}", {"kind": kind, "hint": hint})
         raise ValidationError.from_exception_data("EnvSection", [{"type": error, "loc": ("kind",), "input": kind}])
     for point in _entry_points().get(kind, ()):
         _require_current(point)

@@ -26,6 +26,10 @@ UnitInterval = Annotated[float, Field(ge=0.0, le=1.0)]
 is_none = functools.partial(operator.is_, None)
 
 
+#: The type of a validation error whose message is a sentence of its own.
+SENTENCE = "sentence"
+
+
 def _is_nothing(value: Any) -> bool:
     """Whether a value says that there is none of something; 0 is a number."""
     return value is None or value is False or value in ("", [], {}, ())
@@ -41,6 +45,11 @@ class Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     _ABSENT: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def variant(cls, raw: Any) -> type[BaseModel]:
+        """The class of a raw section, which the base of several classes tells by a key."""
+        return cls
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:

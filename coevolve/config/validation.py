@@ -6,8 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from coevolve.config.environments import EnvSection
-from coevolve.config.kinds import UNKNOWN_KIND, section_class
+from coevolve.config.sections import SENTENCE
 from coevolve.config.yaml_files import Section
 from coevolve.errors import UserError, suggestion
 
@@ -42,7 +41,7 @@ def explain(error: ValidationError, kind: type[BaseModel], raw: Any) -> str:
             if hint := suggestion(str(name), siblings.keys() - {name}):
                 return ended(f"unknown key `{'.'.join(map(str, location[:-1]))}`{hint}")
         return f"key `{key}` is missing; add it."
-    if first["type"] == UNKNOWN_KIND:
+    if first["type"] == SENTENCE:
         return ended(f"key `{key}`: {first['msg']}")
     if "[key]" in first["loc"] and first["type"] == "string_pattern_mismatch":
         others = "`_`, `.` and `-`" if "." in first["ctx"]["pattern"] else "`_`"
@@ -62,8 +61,7 @@ def _siblings(kind: type[BaseModel], location: Sequence[str | int], raw: Any) ->
         fields = getattr(section, "model_fields", {})
         section = _section(fields[part].annotation if part in fields else section)
         raw = raw.get(part) if isinstance(raw, dict) else None
-        if section is EnvSection and isinstance(raw, dict) and "kind" in raw:
-            section = section_class(raw["kind"])
+        section = section.variant(raw) if hasattr(section, "variant") else section
     return getattr(section, "model_fields", {})
 
 

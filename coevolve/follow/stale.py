@@ -74,12 +74,11 @@ def _edited_since(commit: str) -> frozenset[str]:
     """Definitions of the package whose code is not a commit's, without deleted ones; empty where git knows it not."""
     listed = (git("diff", "--name-only", "--relative", commit, "--", ".") if commit else None) or ""
     edited = set[str]()
-    for path in map(Path, listed.splitlines()):
-        if path.suffix == ".py" and (code_digest.PACKAGE / path).exists():
-            module = ".".join([code_digest.PACKAGE.name, *path.with_suffix("").parts]).removesuffix(".__init__")
-            before = code_digest.definitions(module, (git("show", f"{commit}:./{path}") or "").encode())
-            now = code_digest.definitions(module, code_digest.path(module).read_bytes())
-            edited |= {f"{module}.{name}" for name, each in now.items() if each != before.get(name)}
+    for module, path in code_digest.sources(code_digest.PACKAGE.name).items():
+        if (name := path.relative_to(code_digest.PACKAGE).as_posix()) in listed.splitlines():
+            before = code_digest.definitions(module, (git("show", f"{commit}:./{name}") or "").encode())
+            now = code_digest.definitions(module, path.read_bytes())
+            edited |= {f"{module}.{each}" for each in now if now[each] != before.get(each)}
     return frozenset(edited)
 
 

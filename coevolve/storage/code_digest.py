@@ -71,33 +71,35 @@ def reachable(*starts: str) -> dict[str, Definition]:
 
 def forget() -> None:
     """Read the source files anew when the next digest is asked for."""
-    code_digest.cache_clear()
-    _definitions.cache_clear()
+    for known in (code_digest, split, sources, is_section, _definitions):
+        known.cache_clear()
 
 
 @functools.cache
 def split(name: str) -> tuple[str, str]:
-    """The module that a full name begins with, and the first name behind it; "" for none. Nothing is imported."""
+    """The module that a full name begins with, and the first name behind it; "" for none."""
     parts = name.split(".")
-    end = next((end for end in range(len(parts), 0, -1) if path(".".join(parts[:end])).is_file()), 0)
+    known = sources(parts[0])
+    end = next((end for end in range(len(parts), 0, -1) if ".".join(parts[:end]) in known), 0)
     return ".".join(parts[:end]), "".join(parts[end : end + 1])
 
 
-def path(name: str) -> Path:
-    """Source file of a module; may not exist. A module outside this package is an environment of another one."""
-    top, *parts = name.split(".")
-    bases = [folder.joinpath(*parts) for folder in _folders(top)]
-    paths = [base / "__init__.py" if base.is_dir() else base.with_suffix(".py") for base in bases]
-    return next((each for each in paths if each.is_file()), paths[0])
-
-
 @functools.cache
-def _folders(package: str) -> list[Path]:
-    """The folders of a package; several of a namespace package."""
-    spec = importlib.util.find_spec(package) if package != PACKAGE.name else None
-    return (
-        [PACKAGE] if package == PACKAGE.name else [*map(Path, (spec and spec.submodule_search_locations) or [package])]
-    )
+def sources(package: str) -> dict[str, Path]:
+    """The source files of a package's modules by full name, of a namespace package in several folders.
+
+    Nothing is imported.
+    """
+    folders: Iterable[str] = [str(PACKAGE)]
+    if package != PACKAGE.name:
+        spec = importlib.util.find_spec(package)
+        folders = (spec and spec.submodule_search_locations) or []
+    found: dict[str, Path] = {}
+    for folder in map(Path, folders):
+        for file in folder.rglob("*.py"):
+            names = file.relative_to(folder).with_suffix("").parts
+            found.setdefault(".".join([package, *names]).removesuffix(".__init__"), file)
+    return found
 
 
 @functools.cache
@@ -114,14 +116,15 @@ def _definitions(module: str) -> dict[str, Definition]:
 
     To parse all modules takes seconds, more than many jobs need for their work.
     """
-    code = path(module).read_bytes()
-    kept = Path(importlib.util.cache_from_source(str(path(module)))).with_suffix(".digest")
+    path = sources(module.partition(".")[0])[module]
+    code = path.read_bytes()
+    kept = Path(importlib.util.cache_from_source(str(path))).with_suffix(".digest")
     key = hashlib.sha256(code + Path(__file__).read_bytes() + sys.version.encode()).hexdigest()
     with contextlib.suppress(OSError, ValueError):
         written, facts = json.loads(kept.read_bytes())
         if written == key:
             return {name: Definition(*each) for name, each in facts.items()}
-    found = definitions(module, code)
+    found = definitions(module, code, is_package=path.name == "__init__.py")
     if not sys.dont_write_bytecode:
         with contextlib.suppress(OSError):  # of a folder that is only read
             kept.parent.mkdir(exist_ok=True)
@@ -131,16 +134,17 @@ def _definitions(module: str) -> dict[str, Definition]:
     return found
 
 
-def definitions(module: str, code: bytes) -> dict[str, Definition]:
+def definitions(module: str, code: bytes, *, is_package: bool = False) -> dict[str, Definition]:
     """The definitions and imports of a module's source by name; raises `SyntaxError`."""
     tree = ast.parse(code)
-    imports = dict(_imports(tree, module, is_package=path(module).name == "__init__.py"))
+    imports = dict(_imports(tree, module if is_package else module.rpartition(".")[0]))
     groups: dict[str, list[ast.AST]] = {}
     for node in tree.body:
         for name in _bound(node):
             groups.setdefault(name, []).append(node)
+    imports = {name: target for name, target in imports.items() if name not in groups}
     known = imports | {name: f"{module}.{name}" for name in groups}
-    found = {name: Definition("", [target], [], []) for name, target in imports.items() if name not in groups}
+    found = {name: Definition("", [target], [], []) for name, target in imports.items()}
     for name, nodes in groups.items():
         classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
         bases = [*_mentioned((base for node in classes for base in node.bases), known)]
@@ -154,7 +158,8 @@ def definitions(module: str, code: bytes) -> dict[str, Definition]:
 
 
 def _definition(nodes: list[ast.AST], known: Mapping[str, str], bases: list[str]) -> Definition:
-    names, inside = sorted({*_mentioned(nodes, known)}), [each for node in nodes for each in ast.walk(node)]
+    inside = [each for node in nodes for each in ast.walk(node)]
+    names = sorted({name for name in _mentioned(nodes, known) if name.partition(".")[0] not in sys.stdlib_module_names})
     data = [
         str(node.right.value)
         for node in inside
@@ -203,9 +208,8 @@ def _bound(node: ast.stmt) -> list[str]:
     return [] if is_typing or is_text or isinstance(node, ast.Import | ast.ImportFrom) else [BODY]
 
 
-def _imports(tree: ast.Module, module: str, *, is_package: bool) -> Iterator[tuple[str, str]]:
+def _imports(tree: ast.Module, package: str) -> Iterator[tuple[str, str]]:
     """The names that imports bind, also inside functions, and what they stand for."""
-    package = module if is_package else module.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             origin = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
