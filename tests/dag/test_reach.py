@@ -135,7 +135,7 @@ def test_an_edit_reaches_the_stages_that_it_touches(repo, before, edit):
 
 @pytest.mark.parametrize(
     "definition",
-    ["records/tables.py:Estimate", "report/stats.py:spread", "agent_data/signals.py:find_signals"],
+    ["records/tables.py:Estimate", "report/stats.py:spread", "agent_data/stages/signals.py:find_signals"],
 )
 def test_reports_reach_products_and_the_second_paper_its_own_stages(repo, before, definition):
     reached = stages(changed(repo, before, redefined(repo, f"coevolve/{definition}")))
