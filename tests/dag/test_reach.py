@@ -71,17 +71,16 @@ def redefined(repo, definition):
 #: Definitions with more code, and the stages that reach them.
 CODE = {
     "coevolve/train/losses.py:pair_losses": {"train"},
-    "coevolve/train/likelihood.py:trajectory_logps": {"train", "pretrain", "sft", "rft_train", "reference"},
+    "coevolve/train/likelihood.py:trajectory_logps": {"train", "pretrain", "sft", "rft_train"},
     "coevolve/train/likelihood.py:sft_losses": {"pretrain", "sft", "rft_train"},
-    "coevolve/methods/pairing.py:pair": {"pairs"},
-    "coevolve/methods/pairing.py:preference_pair": {"pairs", "steps"},
+        "coevolve/methods/pairing.py:preference_pair": {"pairs", "steps"},
     "coevolve/methods/rejection_sampling.py:select": {"select"},
     "coevolve/agent_data/prompts.py:read_draft": {"explore_tasks"},
     "coevolve/train/ppo.py:gae": {"ppo"},
     "coevolve/train/grpo.py:completions": {"grpo", "grpo_round"},
     "coevolve/report/regime.py:markdown": {"regime"},
     "coevolve/report/html.py:report": {"page"},
-    "coevolve/config/derived/training.py:per_iteration": {"train"},
+    "coevolve/config/derived/training.py:per_iteration": {"train", "failures", "page"},
     "coevolve/config/derived/sizes.py:training_memory": set(),
 }
 STEPS = "    failure_steps: Positive\n"
@@ -93,26 +92,18 @@ EDITS = {
         ("coevolve/config/sections.py", '"simpo": ("margin",),', '"simpo": ("margin",), "hinge": ("margin",),'),
         ("coevolve/train/losses.py", '    "kto": kto,\n', '    "kto": kto,\n    "hinge": simpo,\n'),
     ),
-    "a new pair kind": (
-        {"pairs", "steps"},
-        ("coevolve/config/names.py", "    EXPERT_STEP =", '    TWO_TARGETS = "target_target"\n    EXPERT_STEP ='),
-        ("coevolve/methods/pairing.py", "\ndef within_agents(", "\npreference_pair = 1\n\n\ndef within_agents("),
-    ),
     "another threshold of the regime": (
         {"regime"}, ("coevolve/config/sections.py", STEPS, f"{STEPS}    looks: Positive = 1\n"),
     ),
     "a default that no suite overrides": (
         {"pairs", "steps"},
-        (
-            "coevolve/config/sections.py",
-            "drop_conflicts: bool = Field(default=False, exclude_if=operator.not_)", "drop_conflicts: bool = True",
-        ),
+        ("coevolve/config/sections.py", "drop_conflicts: bool = False", "drop_conflicts: bool = True"),
     ),
     "validators, messages and what a suite overrides": (
         set(),
         ("coevolve/config/sections.py", "if self.batch_size % min(", "if 1 and self.batch_size % min("),
         ("coevolve/config/yaml_files.py", "a config file holds a mapping", "a file of settings holds a mapping"),
-        ("coevolve/config/validation.py", "is missing; add it.", "is missing; give it."),
+        ("coevolve/methods/pairing.py", "does not pair whole trajectories", "pairs no whole trajectories"),
         ("coevolve/config/baselines.py", "    samples: Positive = 1\n", "    samples: Positive = 2\n"),
         ("coevolve/cli/planning.py", "estimated, not measured", "estimated"),
         ("coevolve/follow/status.py", "()} jobs are done", "()} jobs have ended"),
