@@ -71,7 +71,7 @@ def with_a_line(repo, name):
 #: Files with another line of code, and the stages that run it.
 CODE = {
     "coevolve/train/losses.py": {"train"},
-    "coevolve/train/likelihood.py": {"train", "pretrain", "sft", "rft_train"},
+    "coevolve/train/sft.py": {"pretrain", "sft", "rft_train"},
     "coevolve/methods/pairing.py": {"pairs", "steps"},
     "coevolve/methods/rejection_sampling.py": {"select"},
     "coevolve/methods/task_evolution/prompts.py": {"explore_tasks"},

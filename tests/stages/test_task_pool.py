@@ -26,7 +26,7 @@ from coevolve.methods.task_evolution.records import Fragment, FragmentDrop, Pool
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stages import grpo_round, validate_tasks
 from coevolve.pipeline.stages.parts.exploring import TaskExploration
-from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.policies.base import ScriptedPolicy
 from coevolve.records.episodes import Task, Trajectory, Turn
 from coevolve.records.pairs import PairingSummary, PreferencePair
 from coevolve.records.provenance import ExplorationNotes

@@ -25,11 +25,6 @@ def engine(suite: Suite, model: str) -> str:
     return "endpoint" if suite.models[model].endpoint else suite.sampler.engine
 
 
-def grpo_engine(suite: Suite, _: str) -> str:
-    """The engine that plays in GRPO."""
-    return suite.grpo.engine or "transformers"
-
-
 def explorer_engine(suite: Suite, model: str) -> str:
     """The engine that explores for new tasks: the policy's own, `endpoint`, or `scripted`."""
     explorer = suite.task_evolution.explorer

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coevolve.config.derived.protocol import grpo_engine
 from coevolve.errors import UserError
 from coevolve.pipeline import work
 from coevolve.pipeline.job import Job
@@ -32,7 +31,7 @@ def run(job: Job, out: Path) -> TrainReport:
         pool, job.branch.iteration, evolution.steps, config.batch_size // config.group, evolution.replay, job.seed
     )
     tasks, reference = [each.task for each in pool], job.file("reference").parent if "reference" in job.inputs else None
-    with online_setup(job, grpo.episodes_per_rank(config), tasks, config.engine) as setup:
+    with online_setup(job, grpo.episodes_per_rank(config), tasks) as setup:
         return grpo.run_grpo(setup, config, training, schedule, reference)
 
 
@@ -51,7 +50,6 @@ STAGE = Stage(
     reads=(*SAMPLED, "grpo", "task_evolution"),
     files=("policy.json", "episodes.jsonl"),
     modules=("domain",),
-    plays=grpo_engine,
     cost=work.of_setting(
         lambda suite, of: work.playing_work(of, suite.task_evolution.steps * suite.grpo.batch_size, passes=1)
     ),
