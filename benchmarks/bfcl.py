@@ -16,7 +16,7 @@ from collections.abc import Callable
 from tabulate import tabulate
 
 from coevolve.envs.bfcl import scenarios, upstream
-from coevolve.envs.bfcl.episode import Episode
+from coevolve.envs.bfcl.env import Episode
 from coevolve.envs.bfcl.scenarios import Scenario
 
 

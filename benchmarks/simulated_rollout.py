@@ -24,7 +24,7 @@ from tabulate import tabulate
 
 from coevolve.config.environments import Expected
 from coevolve.config.loading import load_suite
-from coevolve.policies.admission import AdmissionQueue
+from coevolve.policies.vllm import AdmissionQueue
 
 ROOT = Path(__file__).parents[1]
 RECORDED = ROOT / "tests" / "data"

@@ -36,8 +36,7 @@ from coevolve.config.loading import load_suite
 from coevolve.config.sections import Quirks
 from coevolve.envs.intercode_sql import tasks
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
-from coevolve.envs.intercode_sql.env import InterCodeSql
-from coevolve.envs.intercode_sql.gold_queries import GoldQueries
+from coevolve.envs.intercode_sql.env import GoldQueries, InterCodeSql
 from coevolve.envs.intercode_sql.question_templates import expert_turns
 from coevolve.envs.intercode_sql.reward import reward
 from coevolve.envs.intercode_sql.server import DatabaseServer

@@ -16,9 +16,7 @@ from coevolve.envs.synthesis import TaskDraft, TaskSynthesis, synthesis
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stages.parts import playing
 from coevolve.pipeline.stages.parts.environment import env_setup
-from coevolve.policies import engines
-from coevolve.policies.base import Conversation, Policy
-from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.policies.base import Conversation, Policy, ScriptedPolicy, engine_player
 from coevolve.records.base import Record
 from coevolve.records.episodes import StopReason, Task, Trajectory, Turn
 from coevolve.records.provenance import ExplorationNotes
@@ -195,7 +193,7 @@ class TaskExploration:
             return playing.load_player(self._job, self._job.file("policy").parent, workers)
         settings = playing.engine_settings(self._job, workers)
         endpoint = replace(settings, endpoint=self._config.endpoint, context=UNKNOWN_CONTEXT)
-        return engines.load_player("endpoint", None, endpoint)
+        return engine_player("endpoint", None, endpoint)
 
     def _propose(self, conversation: Conversation) -> str:
         """The next turn of scripted exploration, drawn from the episode's seed."""

@@ -16,7 +16,7 @@ import functools
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -199,12 +199,6 @@ class Renderer:
         yield self._content_ids(wrapper[len(fixed) :] + content.strip())
 
 
-def with_variables(template: str, variables: Mapping[str, Any]) -> str:
-    """The template with variables set before anything else; jinja prefers them to those of a call."""
-    sets = (f"{{%- set {name} = {json.dumps(value)} -%}}\n" for name, value in variables.items())
-    return "".join(sets) + template
-
-
 def read_template(tokenizer: Any) -> Wrappers:
     """The wrappers of a tokenizer's chat template; raises `UserError` if they differ between turns, or between days."""
     if not tokenizer.chat_template:
@@ -218,7 +212,7 @@ def read_template(tokenizer: Any) -> Wrappers:
         problem = "its chat template renders a turn of the history differently from a new one"
         raise _refused(tokenizer, f"{problem}; use another chat_template.jinja")
     if _split_template(tokenizer, system=False, template=_ANOTHER_DAY + tokenizer.chat_template) != [head, *turns]:
-        fix = "set `template_arguments: {date_string: ...}` of the model, or replace `strftime_now` in the template"
+        fix = "replace `strftime_now` in the template"
         raise _refused(tokenizer, f"its chat template writes today's date; {fix}")
     lead = before[len(generation_prompt) :]
     end, end_token, next_turn = _split_at_end(tokenizer, after)

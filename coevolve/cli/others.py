@@ -13,13 +13,11 @@ IPR = Path("data/mirror/ipr")
 
 def replays() -> Commands:
     """A command for each environment that replays recorded episodes."""
-    from coevolve.config.kinds import known_kinds
-    from coevolve.envs.registry import Replay, optional
+    from coevolve.envs import registry
 
-    replays: dict[str, Replay] = {kind: replay for kind in known_kinds() if (replay := optional(kind, "replay"))}
     return {
         kind: Command(replay.HELP, partial(replay.run, write=show), (replay.add_arguments,))
-        for kind, replay in replays.items()
+        for kind, replay in registry.replays().items()
     }
 
 

@@ -91,10 +91,9 @@ class GrpoConfig(Optimiser):
 
     `epochs`: how often each task is visited, with `group` episodes per visit. `beta`: weight of the KL divergence from
     the method's start policy; with adapters, which are new in each round of a pool, from the round's start policy.
-    `importance_sampling`: how TRL corrects for sampling in another type than training (None: not). `engine`: what
-    plays, in the processes that train (None: the built-in engine). `normalize`: by the action tokens of each task's
-    `group`, so that all tasks weigh the same (None: by those of the step).
-    The paper has no GRPO row; its reviewers requested one.
+    `importance_sampling`: how TRL corrects for sampling in another type than training (None: not). `normalize`: by
+    the action tokens of each task's `group`, so that all tasks weigh the same (None: by those of the step). The
+    paper has no GRPO row; its reviewers requested one.
     """
 
     learning_rate: Rate
@@ -102,7 +101,6 @@ class GrpoConfig(Optimiser):
     beta: Annotated[float, Field(ge=0.0)]
     clip: Rate
     importance_sampling: ImportanceSampling = None
-    engine: Literal["vllm"] | None = None
     normalize: Literal["group"] | None = None
 
     @model_validator(mode="after")

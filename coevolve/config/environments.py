@@ -126,6 +126,11 @@ class EnvSection(Strict):
         """A sentence under tables if the committed results have another version than `identity`; else empty."""
         return ""
 
+    @staticmethod
+    def is_refused(before: str, action: str | None, observation: str) -> bool:
+        """Whether an action was not executed, by the observations `before` and after it."""
+        return False
+
     @property
     def data_files(self) -> dict[str, str]:
         """Paths of the files that the task lists and expert trajectories are made from, by name."""

@@ -10,6 +10,8 @@ from coevolve.config.sections import Positive, Rate, Strict
 
 #: A name in Slurm, which YAML may read as a number.
 SlurmName = Annotated[str, Field(coerce_numbers_to_str=True)]
+#: Above this many parameters a training recomputes activations: slower, less memory, the same numbers.
+RECOMPUTE_ABOVE = 1_000_000_000
 
 
 class JobResources(Strict):
@@ -49,13 +51,11 @@ class VllmDevices(Strict):
 
     `gpu_memory_utilization`: the share of each GPU's memory for weights and KV cache. `max_num_seqs`: the largest
     batch; further conversations wait. `tensor_parallel_size`: the GPUs that share the weights, all GPUs of a job.
-    `colocated_memory_utilization`: the share where GRPO plays with vLLM on the GPUs that it trains on.
     """
 
     gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
     max_num_seqs: Positive = 256
     tensor_parallel_size: Positive = 1
-    colocated_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = 0.4
 
 
 #: vLLM's devices where a machine sets none of their keys.

@@ -25,7 +25,6 @@ MACHINE_KEYS: dict[str, Any] = {
     "envs.*.workers": 1,
     "envs.*.processes": 0,
     "envs.*.step_seconds": 600.0,
-    "envs.intercode_sql.server.address": None,
     "envs.intercode_sql.server.binary": None,
     "envs.intercode_sql.server.statement_seconds": 10.0,
     "envs.intercode_sql.server.memory_mb": 2048,
@@ -78,7 +77,7 @@ _NONE: Mapping[str, Any] = {}
 def settings_here(config: Mapping[str, Any], given: Mapping[str, Any] = _NONE) -> dict[str, Any]:
     """The sections of a record with `MACHINE_KEYS` for what is about a machine.
 
-    `given`: this machine's own values by dotted key, such as `envs.intercode_sql.server.address`. Raises `UserError`
+    `given`: this machine's own values by dotted key, such as `envs.intercode_sql.server.binary`. Raises `UserError`
     for a number beyond `SIZES`, a file outside of this folder, and a key of another package that looks like a
     machine's, unless `given` has the key.
     """

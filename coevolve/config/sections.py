@@ -194,17 +194,12 @@ class PretrainConfig(Supervised):
 
 
 class LoraConfig(Strict):
-    """Low-rank adapters instead of full fine-tuning; policies are kept as their adapters.
-
-    `quantize`: the stages `sft` and `train` hold the frozen base weights in 4 bits (QLoRA). PPO and GRPO do not
-    quantize, because they sample from the model that they train.
-    """
+    """Low-rank adapters instead of full fine-tuning; policies are kept as their adapters."""
 
     rank: Positive
     alpha: Positive
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)]
     target_modules: Annotated[list[str], Field(min_length=1)] | Literal["all-linear"]
-    quantize: Literal["nf4"] | None = None
 
 
 class EndpointConfig(Strict):
@@ -212,8 +207,8 @@ class EndpointConfig(Strict):
 
     `seeds`: whether the endpoint takes a `seed`. `length`: its name for the limit of tokens per completion. `omit`:
     parameters that it refuses, left out of requests. The other keys change no completion and are excluded from digests,
-    so editing them repeats no request: `concurrency` requests at once, each cancelled after `timeout_seconds` and
-    retried up to `retries` times; prices are per million tokens (0: not estimated).
+    so editing them repeats no request: `concurrency` requests at once, each given up after `timeout_seconds`
+    without a byte and retried up to `retries` times; prices are per million tokens (0: not estimated).
     """
 
     model: Annotated[str, Field(min_length=1)]
@@ -244,9 +239,7 @@ class ModelConfig(Strict):
     """A base model: `tiny` (built by the kit), `hub` (at the commit `revision`), `gguf` (a file, dequantised once),
     `path` (a folder in the format of transformers) or `endpoint`. `context`: the longest sequence in tokens.
     `training_dtype`: in which type trainings and reference log-probs are computed; weights and optimiser state are
-    float32 in either. `final_dtype`: in which type the last target of a row is written, which is evaluated and, in that
-    row, not trained further; with `lora` its adapters are merged then. `chat_template`: the text of a template instead
-    of the checkpoint's own. `template_arguments`: variables of the template, such as `date_string`.
+    float32 in either. `chat_template`: the text of a template instead of the checkpoint's own.
     """
 
     label: str
@@ -261,14 +254,12 @@ class ModelConfig(Strict):
     parameters: Rate | None = None
     lora: LoraConfig | None = None
     training_dtype: names.ComputeDtype = None
-    final_dtype: names.ComputeDtype = None
     chat_template: str | None = None
-    template_arguments: dict[Annotated[str, Field(pattern=r"^[a-z_]+$")], bool | int | float | str] | None = None
 
     @model_validator(mode="after")
     def _template_of_a_checkpoint(self) -> ModelConfig:
-        if (self.chat_template or self.template_arguments) and not (self.hub or self.gguf or self.path):
-            raise ValueError("`chat_template` and `template_arguments` are for models of `hub`, `gguf` or `path` alone")
+        if self.chat_template and not (self.hub or self.gguf or self.path):
+            raise ValueError("`chat_template` is for models of `hub`, `gguf` or `path` alone")
         return self
 
     @model_validator(mode="after")

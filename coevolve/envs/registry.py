@@ -1,9 +1,10 @@
 """The contracts of an environment's package, and the lookup of its modules by name.
 
 The package of kind `K` is `coevolve.envs.K`. Every package has the modules `config` (the section, see
-`coevolve.config.environments`) and `domain` (`Domain`). The others are optional: `observations`, `replay`, `doctor`,
-`installation`, `gold`, `synthesis` (`coevolve.envs.synthesis.TaskSynthesis`). No stage imports a package: a job's code
-digest covers its own environment and no other.
+`coevolve.config.environments`) and `domain` (`Domain`). The others are optional: `gold` (`Gold`), `synthesis`
+(`coevolve.envs.synthesis.TaskSynthesis`), and `installation`, about the environment on this machine. That may have
+`install(config)`, `check(config)`, `started(config)` and the names of `Replay`; no job imports it. No stage imports a
+package: a job's code digest covers its own environment and no other.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from coevolve.assets.checks import Check
-from coevolve.config.kinds import EnvConfig, has_module, module_name
+from coevolve.config.environments import EnvSection
+from coevolve.config.kinds import EnvConfig, has_module, known_kinds, module_name, section_class
 from coevolve.envs.base import Env, Setup
 from coevolve.records.episodes import Task, Turn
 
@@ -46,15 +48,8 @@ class Preparing(Protocol):
         """Writes the files that all jobs of the environment share to the folder `out`; notes for the provenance."""
 
 
-class Observations(Protocol):
-    """The module `observations`; without it, no action of the environment counts as refused."""
-
-    def is_refused(self, before: str, turn: Turn) -> bool:
-        """Whether the environment did not execute the turn's action; `before` is the observation before the turn."""
-
-
 class Replay(Protocol):
-    """The module `replay`: the command `coevolve replay <kind>`."""
+    """The names of the module `installation` that make the command `coevolve replay <kind>`."""
 
     HELP: str
 
@@ -63,20 +58,6 @@ class Replay(Protocol):
 
     def run(self, options: argparse.Namespace, write: Callable[[str], None]) -> int:
         """Replays, writes the result line by line with `write`, and returns the exit status."""
-
-
-class Doctor(Protocol):
-    """The module `doctor`. A function `started`, with the same signature, may start what `check` only looks for."""
-
-    def check(self, config: Any) -> Check:
-        """Whether this machine can run the environment; `config` is a section of its kind, None without a suite."""
-
-
-class Installation(Protocol):
-    """The module `installation`, of an environment that needs more than pip installs."""
-
-    def install(self, config: Any) -> None:
-        """Installs what is missing; raises `UserError` if it cannot. It may use the network: no job calls it."""
 
 
 class Gold(Protocol):
@@ -100,15 +81,39 @@ def optional(kind: str, name: str) -> Any:
     return importlib.import_module(module_name(kind, name)) if has_module(kind, name) else None
 
 
+def replays() -> dict[str, Replay]:
+    """The replays of all environments that have one, by kind."""
+    installations = {kind: optional(kind, "installation") for kind in known_kinds()}
+    return {kind: installation for kind, installation in installations.items() if hasattr(installation, "HELP")}
+
+
+def check(kind: str, config: EnvConfig | None, *, start: bool) -> Check | None:
+    """Whether this machine can run an environment (`config` None: without a suite); None if its package cannot say.
+
+    `start`: what the check would only look for is started, if the package has a function `started`.
+    """
+    installation = optional(kind, "installation")
+    function = (start and getattr(installation, "started", None)) or getattr(installation, "check", None)
+    return cast(Check, function(config)) if function else None
+
+
 def install(configs: Iterable[EnvConfig]) -> None:
-    """Installs what environments need beyond pip; raises `UserError` for the first that cannot be installed."""
+    """Installs what environments need beyond pip, possibly from the network, so no job calls it.
+
+    Raises `UserError` for the first that cannot be installed.
+    """
     for config in configs:
-        installation: Installation | None = optional(config.kind, "installation")
-        if installation:
+        installation = optional(config.kind, "installation")
+        if hasattr(installation, "install"):
             installation.install(config)
 
 
 def is_refused(kind: str, before: str, turn: Turn) -> bool:
-    """Whether an environment did not execute the turn's action; False for a kind without `observations`."""
-    observations: Observations | None = optional(kind, "observations")
-    return observations is not None and observations.is_refused(before, turn)
+    """Whether an environment did not execute the turn's action; False for a kind without a package."""
+    section = _section_class(kind)
+    return section is not None and section.is_refused(before, turn.action, turn.observation)
+
+
+@functools.cache
+def _section_class(kind: str) -> type[EnvSection] | None:
+    return section_class(kind) if kind in known_kinds() else None

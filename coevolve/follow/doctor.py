@@ -23,7 +23,7 @@ from coevolve.config.loading import given_name, load_suite
 from coevolve.config.machine import Machine
 from coevolve.config.suite import Suite
 from coevolve.config.yaml_files import read_yaml
-from coevolve.envs.registry import Doctor, optional
+from coevolve.envs.registry import check
 from coevolve.errors import UserError
 from coevolve.follow import estimates, slurm, stale
 from coevolve.follow.disk import disk as disk_of_run
@@ -144,7 +144,7 @@ def run_checks(setup: RunSetup) -> Iterator[Check]:
         yield from required_files.image_checks()
     if setup.suite:
         yield from required_files.verify(setup.suite, setup.suite_name, thorough=False)
-        if "vllm" in (setup.suite.sampler.engine, setup.suite.grpo.engine) and not setup.contained:
+        if setup.suite.sampler.engine == "vllm" and not setup.contained:
             yield run_check("vLLM", _vllm)
     if not setup.contained:  # the images have the environments of their jobs
         yield from environments(setup.suite)
@@ -276,10 +276,9 @@ def environments(suite: Suite | None, *, start: bool = False) -> Iterator[Check]
     """
     sections = list(suite.envs.values()) if suite else []
     for kind in sorted({section.kind for section in sections}) if suite else known_kinds():
-        doctor: Doctor | None = optional(kind, "doctor")
-        if doctor:
-            check = getattr(doctor, "started", doctor.check) if start else doctor.check
-            yield check(next((section for section in sections if section.kind == kind), None))
+        section = next((section for section in sections if section.kind == kind), None)
+        if checked := check(kind, section, start=start):
+            yield checked
 
 
 def _vllm() -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.derived.sizes import STATES, job_resources, parameter_count, training_memory
-from coevolve.config.machine import Machine
+from coevolve.config.machine import RECOMPUTE_ABOVE, Machine
 from coevolve.config.sections import DpoConfig, Optimiser
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError
@@ -16,7 +16,6 @@ from coevolve.pipeline.stage import PlannedJob
 from coevolve.report.costs import Cost, estimate
 from coevolve.report.number_text import readable
 from coevolve.storage import files, provenance
-from coevolve.train.recompute import RECOMPUTE_ABOVE
 
 #: The section of the trainings of single sequences, and of pairs.
 OPTIMISERS: dict[str, Callable[[Suite], Optimiser]] = {
@@ -37,7 +36,7 @@ def cost(plan: Plan, machine: Machine, job: PlannedJob) -> Cost:
     """The estimated cost of a job, with the measured seconds if it is done."""
     model, record = plan.suite.models.get(job.wildcards.get("model", "")), _record(job)
     work, engine, stage = plan.workload(job), plan.engine(job), job.stage.name
-    estimated = estimate(work, model, machine, stage, engine, plan.final_dtype(job))
+    estimated = estimate(work, model, machine, stage, engine)
     took, cpu = record.get("seconds"), record.get("cpu_seconds")
     return replace(estimated, measured=took, measured_cpu=cpu, reused="reused_from" in record)
 

@@ -41,7 +41,7 @@ def checks(setup: RunSetup, image: str, gpus: int, measured: dict[str, float]) -
     if setup.suite is None or setup.machine is None:
         raise UserError("preflight: which suite and machine? Give --suite and --machine.")
     suite, plan = setup.suite, Plan(setup.suite, shards=setup.machine.shards)
-    stages = {job.stage.name: job.stage for job in plan.jobs() if plan.image(job.stage) == image}
+    stages = {job.stage.name: job.stage for job in plan.jobs() if job.stage.image == image}
     separate = origin.container() or Path(sys.prefix).name == images.environment(image).name
     yield doctor.packages(images.packages_lock(image) if separate else doctor.LOCK, subset=bool(origin.container()))
     yield doctor.disk(Path(plan.home), setup.gigabytes)
@@ -54,7 +54,7 @@ def checks(setup: RunSetup, image: str, gpus: int, measured: dict[str, float]) -
         sizes = [bytes_ for (_, stage), bytes_ in estimates.memory(plan, setup.machine).items() if stage in stages]
         if sizes:
             yield run_check("memory of a GPU", lambda: _memory(max(sizes)))
-    if {"sample": suite.sampler.engine, "online": "vllm"}.get(image) == "vllm":
+    if image == "sample" and suite.sampler.engine == "vllm":
         yield run_check("vLLM", lambda: _version("vllm"))
     if any(stage.launchable for stage in stages.values()):
         yield run_check("two processes", _exchange)

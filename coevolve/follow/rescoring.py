@@ -85,7 +85,7 @@ def rescore(folders: Sequence[Path], policy: Path, limit: int, given: Mapping[st
 
     `given`: this machine's own settings. Raises `UserError` if no episode in the folders is of the policy.
     """
-    from coevolve.policies.token_scores import token_scores  # imports torch
+    from coevolve.policies.sampling import token_scores  # imports torch
 
     sha256 = policy_dir.digest(policy)
     played = [turn for folder in folders for turn in _turns(folder, policy, sha256, given)]

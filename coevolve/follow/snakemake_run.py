@@ -56,7 +56,7 @@ class SnakemakeRun:
         loaded, shards, vllm = load_suite(suite, self._overrides), self.machine.shards, self.machine.vllm
         self.plan = Plan(loaded, shards=shards, machine=self._machine_file, vllm=vllm)
         self._contained = self._contain(workflow.deployment_settings)
-        self._images = images.named({*map(self.plan.image, STAGES.values())} - {""}) if self._contained else {}
+        self._images = images.named({stage.image for stage in STAGES.values()} - {""}) if self._contained else {}
         self._python = given_name(config, "python", "") if "python" in config else None
         overrides = [word for each in self._overrides for word in ("--set", each)]
         self._suite_words = shlex.join(["--suite", suite, *overrides, "--machine", self._machine_file])
@@ -89,7 +89,7 @@ class SnakemakeRun:
 
     def image(self, stage: str) -> str | None:
         """The container image of a stage's jobs; None for a job outside of containers."""
-        name = self.plan.image(STAGES[stage])
+        name = STAGES[stage].image
         return str(self._images[name].file) if name in self._images else None
 
     def _jobs_of(self, words: Sequence[str]) -> dict[str, list[PlannedJob]]:
@@ -228,7 +228,7 @@ class SnakemakeRun:
         """The shell command of a stage's jobs, with Snakemake's fields in braces."""
         launch = _without_fields(shlex.join(["--launch", self.machine.launch or "none"]))
         return (
-            f"{_without_fields(self._interpreter(self.plan.image(STAGES[stage])))} -m coevolve job {{params.file:q}}"
+            f"{_without_fields(self._interpreter(STAGES[stage].image))} -m coevolve job {{params.file:q}}"
             f" {self._reuse} {launch} --threads {{threads}}"
             " --processes {resources.processes} --nodes {resources.nodes} --gpus {resources.gpus} > {log:q} 2>&1"
         )
@@ -246,7 +246,7 @@ class SnakemakeRun:
 
     def _preflight(self, stages: Iterable[str]) -> None:
         """Check the nodes of the stages, and wait for it; raises `UserError` with the sentence of a failed check."""
-        checks = preflight_jobs.needed(self.machine, {stage: self.plan.image(STAGES[stage]) for stage in stages})
+        checks = preflight_jobs.needed(self.machine, {stage: STAGES[stage].image for stage in stages})
         if not checks:
             return
         engine = singularity.Singularity()

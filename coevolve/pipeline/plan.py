@@ -13,18 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config.derived.methods import for_method, iterations_of, supports
-from coevolve.config.derived.protocol import grpo_engine
 from coevolve.config.kinds import has_module, module_name
 from coevolve.config.machine import Shards
-from coevolve.config.names import ComputeDtype
 from coevolve.config.restriction import as_dict, digest, restrict
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError, suggestion
 from coevolve.pipeline import products
 from coevolve.pipeline.registry import ENDS, STAGES
-from coevolve.pipeline.stage import MIRROR, PlannedJob, Stage, files_by_name, files_of
+from coevolve.pipeline.stage import MIRROR, PlannedJob, files_by_name, files_of
 from coevolve.pipeline.suite_files import UNDIVIDED, SuiteFiles
-from coevolve.policies.engines import engine_module
+from coevolve.policies.base import engine_module
 from coevolve.records.provenance import Provenance, Workload
 from coevolve.storage import code_digest
 from coevolve.storage.policy_dir import REF_NAME
@@ -186,7 +184,7 @@ class Plan(SuiteFiles):
     def settings(self, job: PlannedJob) -> Suite:
         """The part of the suite that a job may read; jobs with equal names but for seed and iteration share it."""
         sections = [job.wildcards.get(name) for name in ("model", "env", "source", "ablation")]
-        key = (job.stage.name, *sections, self._method(job), job.agent, self.final_dtype(job), _explores(job))
+        key = (job.stage.name, *sections, self._method(job), job.agent, _explores(job))
         if key not in self._known_settings:
             self._known_settings[key] = self._restricted(job)
         return self._known_settings[key]
@@ -202,9 +200,6 @@ class Plan(SuiteFiles):
     def _restricted(self, job: PlannedJob) -> Suite:
         names, method = job.wildcards, self._method(job)
         suite = for_method(self.suite, method, job.agent) if method else self.suite
-        if not self.final_dtype(job):
-            models = {name: model.model_copy(update={"final_dtype": None}) for name, model in suite.models.items()}
-            suite = suite.model_copy(update={"models": models})
         unread = {"evaluation"} if _explores(job) else set[str]()
         unread |= {"sampler"} if "model" in names and self.suite.models[names["model"]].endpoint else set()
         sections = {"models": "model", "envs": "env", "sources": "source", "ablations": "ablation"}
@@ -239,14 +234,6 @@ class Plan(SuiteFiles):
         """The engine that plays in a job; None: the stage declares none, and plays with the built-in one if at all."""
         plays = job.stage.plays
         return plays(self.settings(job), job.wildcards["model"]) if plays else None
-
-    def image(self, stage: Stage) -> str:
-        """The name of the container image of a stage's jobs; empty: none."""
-        if stage.plays is grpo_engine:
-            suites = (self.suite, *(for_method(self.suite, method) for method in self.suite.recipes))
-            if any(suite.grpo.engine for suite in suites):
-                return "online"
-        return stage.image
 
     def changed_since(self, record: Provenance) -> list[str]:
         """What changed since the provenance was written: `settings` (or the suite has no such job), `code`, or both."""
@@ -288,11 +275,6 @@ class Plan(SuiteFiles):
         if job is None or job.branch is None or not job.branch.iteration or self.is_last(job):
             return True
         return self.suite.models[job.wildcards["model"]].lora is not None
-
-    def final_dtype(self, job: PlannedJob) -> ComputeDtype:
-        """The type of the weights that a job writes, if it makes the last target of a row and the model names one."""
-        is_last = REF_NAME in job.names and self.is_last(job)
-        return self.suite.models[job.wildcards["model"]].final_dtype if is_last else None
 
     def workload(self, job: PlannedJob) -> Workload:
         """Estimated work of a job; a job that joins parts has none."""

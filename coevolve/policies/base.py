@@ -1,12 +1,23 @@
-"""The interfaces of a policy: one that completes a batch at a time, and one whose completions finish on their own."""
+"""The interfaces of a policy: one that completes a batch at a time, and one whose completions finish on their own.
 
+An engine that plays is a module that is imported by name: a job's code digest covers its own engine alone.
+"""
+
+import hashlib
+import importlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from coevolve import seeds
+from coevolve.config.machine import VLLM_DEVICES, VllmDevices
+from coevolve.config.names import LongPrompt
+from coevolve.config.sections import EndpointConfig
 from coevolve.records.episodes import Message, PolicyRef, Sampling, StopReason, Turn, turn_messages
+
+_MODULES = {"transformers": "hf", "vllm": "vllm", "endpoint": "openai", "scripted": "base"}
 
 
 @dataclass(frozen=True)
@@ -112,3 +123,52 @@ class BatchedPolicy:
         conversations, sampling = self._batches.popleft()
         completions = self._policy.complete(conversations, sampling)
         return {each.key: completion for each, completion in zip(conversations, completions, strict=True)}
+
+
+@dataclass(frozen=True)
+class ScriptedPolicy:
+    """A policy of scripted exploration: acts with the text of `script(conversation)`; None ends the episode."""
+
+    script: Callable[[Conversation], str | None]
+    name: str = "scripted"
+
+    @property
+    def ref(self) -> PolicyRef:
+        """The script's name, hashed in place of weights."""
+        return PolicyRef(name=self.name, sha256=hashlib.sha256(self.name.encode()).hexdigest())
+
+    def complete(self, conversations: Sequence[Conversation], sampling: Sampling) -> list[Completion]:
+        """The script's text for each conversation."""
+        texts = [self.script(conversation) for conversation in conversations]
+        return [Completion(text=text or "", stop=None if text is not None else StopReason.CONTEXT) for text in texts]
+
+    def forget(self, key: str) -> None:
+        """Does nothing: there is no cache."""
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """The settings of a policy that plays.
+
+    `context` is in tokens. `workers`: the environments that there can be. `usage`: the journal of an
+    endpoint's token counts. `dtype`: of weights and activations (None: bfloat16 on a GPU, float32 on a CPU).
+    """
+
+    context: int
+    long_prompt: LongPrompt
+    workers: int
+    usage: Path
+    dtype: str | None = None
+    endpoint: EndpointConfig | None = None
+    devices: VllmDevices = VLLM_DEVICES
+
+
+def engine_module(engine: str) -> str:
+    """The name of an engine's module."""
+    return f"coevolve.policies.{_MODULES[engine]}"
+
+
+def engine_player(engine: str, folder: Path | None, settings: EngineSettings) -> tuple[Policy, int]:
+    """The policy in a directory, loaded by the engine's `player`, and how many environments it keeps busy."""
+    loaded: tuple[Policy, int] = importlib.import_module(engine_module(engine)).player(folder, settings)
+    return loaded

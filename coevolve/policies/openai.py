@@ -21,9 +21,8 @@ from coevolve import seeds
 from coevolve.chat.prompts import without_surrogates
 from coevolve.config.sections import EndpointConfig
 from coevolve.errors import UserError, brief
-from coevolve.policies.base import Completion, ContinuousPolicy, Conversation
+from coevolve.policies.base import Completion, ContinuousPolicy, Conversation, EngineSettings
 from coevolve.policies.endpoint import Usage, base_url, check_ref, endpoint_host, endpoint_ref, is_plain
-from coevolve.policies.engines import EngineSettings
 from coevolve.records.episodes import PolicyRef, Sampling, StopReason, turn_messages
 from coevolve.storage.jsonl import Journal
 
@@ -120,8 +119,6 @@ class OpenAIPolicy(ContinuousPolicy):
     def __init__(self, endpoint: EndpointConfig, *, context: int, journal: Journal[Usage]) -> None:
         import openai
 
-        from coevolve.policies.bounded_client import BoundedClient
-
         self._endpoint, self._context = endpoint, context
         self._threads = ThreadPoolExecutor(max_workers=endpoint.concurrency)
         self._requests: dict[str, Future[Completion]] = {}
@@ -133,7 +130,6 @@ class OpenAIPolicy(ContinuousPolicy):
             base_url=base_url(),
             timeout=endpoint.timeout_seconds,
             max_retries=endpoint.retries,
-            http_client=BoundedClient(endpoint.timeout_seconds),
         )
 
     @property

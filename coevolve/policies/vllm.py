@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import importlib
+import itertools
 import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -17,15 +18,47 @@ from coevolve.chat.chat_template import Ids, Renderer
 from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError
 from coevolve.policies import loading
-from coevolve.policies.admission import AdmissionQueue
-from coevolve.policies.base import Completion, ContinuousPolicy, Conversation
+from coevolve.policies.base import Completion, ContinuousPolicy, Conversation, EngineSettings
 from coevolve.policies.checkpoint import require_whole
 from coevolve.policies.context import ContextWindow, common_prefix
-from coevolve.policies.engines import EngineSettings
 from coevolve.records.episodes import PolicyRef, Sampling
 from coevolve.storage import policy_dir
 
 _log = logging.getLogger(__name__)
+Request = TypeVar("Request")
+
+
+class AdmissionQueue(Generic[Request]):
+    """Requests for the next turns of conversations that share a cache of `capacity` tokens.
+
+    The conversations of the oldest episodes are held, as many as the cache has room for; a later one waits until it is
+    among them. If all took turns in a cache that is too small, an engine that evicts what was least recently used
+    would evict each before its next turn. What runs already may go on when an older conversation grows.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._tokens: dict[str, int] = {}  # the oldest episode first
+        self._waiting: dict[str, Request] = {}
+
+    def add(self, key: str, tokens: int, request: Request) -> None:
+        """Add the request of the episode `key`, whose conversation takes up to `tokens` tokens of the cache with it."""
+        self._tokens[key] = tokens
+        self._waiting[key] = request
+
+    def admit(self, *, idle: bool) -> list[tuple[str, Request]]:
+        """The requests that may start now, by episode; if the engine is `idle`, at least one of those that wait."""
+        totals = zip(self._tokens, itertools.accumulate(self._tokens.values()), strict=True)
+        held = itertools.takewhile(lambda total: total[1] <= self._capacity, totals)
+        keys = [key for key, _ in held if key in self._waiting]
+        if idle and not keys:
+            keys = [key for key in self._tokens if key in self._waiting][:1]
+        return [(key, self._waiting.pop(key)) for key in keys]
+
+    def release(self, key: str) -> None:
+        """Forget the episode `key` and its request."""
+        self._tokens.pop(key, None)
+        self._waiting.pop(key, None)
 
 
 class VllmPolicy(ContinuousPolicy):
@@ -150,17 +183,13 @@ def player(folder: Path, settings: EngineSettings) -> tuple[VllmPolicy, int]:
     return VllmPolicy.load(folder, settings), settings.workers
 
 
-def module(key: str = "sampler.engine", image: str = "sample", other: str = "transformers") -> Any:
-    """The vLLM module, set to run its engine in this process.
-
-    Raises `UserError` if it cannot be imported, with the key that selects it, the image that has it and the key's value
-    for the built-in engine.
-    """
+def module() -> Any:
+    """The vLLM module, set to run its engine in this process; raises `UserError` if it cannot be imported."""
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     try:
         return importlib.import_module("vllm")
     except ImportError as error:
         raise UserError(
-            f"`{key}` is vllm, which cannot be imported ({error}); run the stage in the image `{image}` "
-            f"(docs/run/cluster.md), or set {key}={other}."
+            f"`sampler.engine` is vllm, which cannot be imported ({error}); run the stage in the image `sample` "
+            "(docs/run/cluster.md), or set sampler.engine=transformers."
         ) from error

@@ -34,7 +34,7 @@ class TrainReport(Record):
 
     `tokens` and `trained_tokens` count the tokens of all epochs without padding. `history` has the metrics of each
     step: `step`, `loss` (of the global batch, before the step), `grad_norm` (before clipping), `learning_rate`, and for
-    pairs those of `coevolve.train.train_report`, which `kinds` averages over the last steps, as many as an epoch has.
+    pairs those of `coevolve.train.trainer`, which `kinds` averages over the last steps, as many as an epoch has.
     `note` describes what is unusual. `seconds` is wall time since the start or the last resumption. `gold` (of the
     pairs' experts), `explored` (of the target's episodes that experts are preferred to), `reference` (of pairs whose
     reference log-probs were computed before), `sampled_tokens` (of online training) and `launch` (of several processes)

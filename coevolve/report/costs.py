@@ -14,7 +14,6 @@ from tabulate import tabulate
 
 from coevolve.config.derived.sizes import FORWARD, TRAIN, job_resources, parameter_count, trained_parameters
 from coevolve.config.machine import Machine
-from coevolve.config.names import ComputeDtype
 from coevolve.config.sections import ModelConfig
 from coevolve.records.provenance import Workload
 from coevolve.report import drawing
@@ -31,7 +30,7 @@ ACCOUNTED = (
 )
 #: Lines with a smaller share of the whole time are shown together.
 SMALL = 0.01
-#: Policies are kept in float32 (a row's last as `models.*.final_dtype` says); a token takes about this many bytes:
+#: Policies are kept in float32; a token takes about this many bytes:
 #: its id and text in JSON, or its id and log-prob.
 BYTES_A_WEIGHT, BYTES_A_TOKEN = 4, 12
 
@@ -78,9 +77,8 @@ def estimate(
     machine: Machine,
     stage: str,
     engine: str | None,
-    final_dtype: ComputeDtype = None,
 ) -> Cost:
-    """The estimated cost of a job of `stage` on a machine; `final_dtype`: of whole weights that end a row.
+    """The estimated cost of a job of `stage` on a machine.
 
     `engine`: what plays, as in a suite's `sampler` (None: the built-in engine).
     """
@@ -96,8 +94,7 @@ def estimate(
     seconds += work.turn_seconds * constants.turn_scale
     kept = 0.0
     if model and work.keeps_weights:
-        written = weights if final_dtype else trained_parameters(model, stage)
-        kept = written * (2 if final_dtype == "bfloat16" else BYTES_A_WEIGHT)
+        kept = trained_parameters(model, stage) * BYTES_A_WEIGHT
     return Cost(seconds, seconds * needs.gpus * needs.nodes / 3600, kept + work.kept * BYTES_A_TOKEN, kept)
 
 

@@ -1,4 +1,4 @@
-"""Micro-batches: token sequences as tensors, padded or packed, and the log-probs that a model gives their tokens.
+"""Micro-batches: token sequences as tensors, padded or packed, their log-probs under a model, and eq. 5.
 
 R sequences fill B rows of T positions. A position predicts the next token of its sequence, so a sequence of n tokens
 has n - 1 predictions; W is the largest number of predictions of a sequence.
@@ -116,6 +116,16 @@ def token_logps(model: torch.nn.Module, batch: Mapping[str, Any], *, tiled: bool
         else:
             logps = _plain_head(model, inputs, labels)
     return logps.flatten()[batch["prediction_index"]].masked_fill(~batch["action_mask"], 0.0)
+
+
+def trajectory_logps(token_logps: Tensor, action_mask: Tensor) -> Tensor:
+    """Log pi(e | u) in nats of B trajectories, [B] (eq. 2): the sum over action tokens alone of [B, T]."""
+    return token_logps.masked_fill(~action_mask, 0.0).sum(dim=1)
+
+
+def sft_losses(token_logps: Tensor, action_mask: Tensor) -> Tensor:
+    """Eq. 5 for each trajectory, [B], in nats: -sum_k log pi(t_k | t_<k) 1(t_k in A)."""
+    return -trajectory_logps(token_logps, action_mask)
 
 
 def add_tiled_head(model: torch.nn.Module) -> None:

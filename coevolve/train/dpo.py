@@ -23,7 +23,7 @@ from coevolve.train.collate import MicroBatch, PairCollator, collate
 from coevolve.train.dataset import TokenizedPair, cut_to_context, slot_order
 from coevolve.train.losses import PairLosses, TokenLogps, objective, pair_losses
 from coevolve.train.policy_io import TrainingRun
-from coevolve.train.train_report import kind_means, report
+from coevolve.train.trainer import kind_means, report
 
 #: At most so many experts, and so many episodes, are scored after a training: a sample, as each costs a forward pass.
 SCORED_TRAJECTORIES = 16
@@ -169,8 +169,8 @@ def run_dpo(
     preference = PreferenceTrainer(
         examples,
         order,
-        model=policy_io.load(start, run.lora),
-        reference=policy_io.load_checked(reference or start, run.lora) if second_model else None,
+        model=policy_io.load(start),
+        reference=policy_io.load_checked(reference or start) if second_model else None,
         config=config,
         iteration=iteration,
         run=run,

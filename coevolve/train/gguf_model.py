@@ -3,10 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-# Before transformers.
-from coevolve.policies import optional_packages  # noqa: F401
-
-# isort: split
 import torch
 import transformers
 from gguf import GGUFReader

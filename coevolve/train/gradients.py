@@ -66,8 +66,8 @@ def measure(
     trainer = PreferenceTrainer(
         examples,
         list(range(len(examples))),
-        model=policy_io.load_checked(run.start, run.lora),
-        reference=policy_io.load_checked(read, run.lora) if read else None,
+        model=policy_io.load_checked(run.start),
+        reference=policy_io.load_checked(read) if read else None,
         config=config,
         iteration=iteration,
         run=run,

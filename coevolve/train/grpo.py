@@ -13,24 +13,19 @@ Sampling and the order of tasks are the kit's; `beta` and clipping come from the
 other trainings. docs/read/decisions.md has the defaults of TRL that affect the result.
 """
 
-import contextlib
-import importlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from coevolve.config.baselines import GrpoConfig
-from coevolve.config.machine import VllmDevices
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.checkpoint import require_whole
-from coevolve.policies.engines import engine_module
 from coevolve.records.episodes import Task
 from coevolve.records.training import TrainReport
 from coevolve.storage import policy_dir
@@ -52,9 +47,7 @@ class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]
     ) -> None:
         self._explorer, self._schedule, self._by_group = explorer, schedule, by_group
         super().__init__(rollout_func=self._rollout, reward_funcs=[episode_reward], **trl)
-        if explorer.vllm:
-            explorer.llm = self.vllm_generation.llm
-        elif explorer.keeps_logps:
+        if explorer.keeps_logps:
             # TRL reads log-probs of sampling of vLLM alone, whose weights it also refreshes; the explorer does that.
             self.use_vllm, self._last_loaded_step = True, -1
             self.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
@@ -67,21 +60,10 @@ class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]
             raise RuntimeError(f"step {step}: {len(tasks)} episodes for {ranks} ranks, TRL expects {count} on each")
         first = self.accelerator.process_index * count
         model = self.accelerator.unwrap_model(self.model)
-        with self._awake():
-            episodes = self._explorer.play(model, step, tasks, slice(first, first + count))
+        episodes = self._explorer.play(model, step, tasks, slice(first, first + count))
         experiences = [self._explorer.experience(episode) for episode in episodes]
         filled = experiences + [None] * (count - len(episodes))
         return completions(filled, self._explorer.end_of_turn, logps=self._explorer.keeps_logps)
-
-    @contextlib.contextmanager
-    def _awake(self) -> Iterator[None]:
-        """Give vLLM room for its cache inside the block; its weights TRL woke when it refreshed them."""
-        sleeps = self.args.vllm_enable_sleep_mode
-        if sleeps:
-            self._explorer.llm.wake_up(tags=["kv_cache"])
-        yield
-        if sleeps:
-            self._explorer.llm.sleep(level=1)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """TRL's batch; its loss divides by the tokens of the step, so a group's advantages undo that `by_group`."""
@@ -140,8 +122,6 @@ def run_grpo(
     """
     started = time.monotonic()
     episodes_per_rank(config)
-    if setup.vllm:
-        _require_vllm(setup)
     if reference:
         policy_dir.describe(reference)
         require_whole(reference)
@@ -158,25 +138,6 @@ def episodes_per_rank(config: GrpoConfig) -> int:
     """The episodes of a rank's groups of a step; raises `UserError` for more processes than groups."""
     groups = config.batch_size // config.group
     return online.per_rank(groups, "groups of episodes (`grpo.batch_size` / `grpo.group`)") * config.group
-
-
-def _require_vllm(setup: OnlineSetup) -> None:
-    """Raises `UserError` where vLLM is missing, or would not play in the type that the suite names."""
-    importlib.import_module(engine_module("vllm")).module("grpo.engine", "online", "null")
-    if setup.dtype == "float32":
-        raise UserError("`grpo.engine` is vllm, which TRL starts in bfloat16; set sampler.dtype=bfloat16 or null.")
-
-
-def _colocated(devices: VllmDevices, context: int) -> dict[str, Any]:
-    """TRL's arguments for an engine of vLLM in each process, beside the training."""
-    return {
-        "use_vllm": True,
-        "vllm_mode": "colocate",
-        "vllm_gpu_memory_utilization": devices.colocated_memory_utilization,
-        "vllm_tensor_parallel_size": 1,
-        "vllm_max_model_length": context,
-        "vllm_enable_sleep_mode": torch.cuda.is_available(),
-    }
 
 
 def _over_ranks(config: GrpoConfig) -> GrpoConfig:
@@ -203,8 +164,7 @@ def group_trainer(
             "give no `reference`."
         )
     model = policy_io.load(run.start)
-    # TRL loads its reference policy from this folder, and vLLM weights that TRL replaces before the first episode.
-    model.config._name_or_path = str(reference or policy_dir.first_of(run.start))
+    model.config._name_or_path = str(reference or policy_dir.first_of(run.start))  # TRL loads its reference policy
     padded = _over_ranks(config)
     slots = len(schedule) * padded.batch_size
     settings = trainer.training_settings(padded, config.learning_rate, run, slots=slots, model=model) | {
@@ -218,7 +178,6 @@ def group_trainer(
         "model_init_kwargs": {"dtype": "bfloat16"} if run.mixed else None,  # of the reference policy of the KL term
         "max_completion_length": explorer.context,  # the explorer truncates
         "shuffle_dataset": False,
-        **(_colocated(explorer.vllm, explorer.context) if explorer.vllm else {}),
     }
     return GroupTrainer(
         explorer=explorer,

@@ -1,8 +1,8 @@
 """Eq. 7 and 9 as pure functions of per-token log-probabilities, and alternative preference objectives.
 
-Shapes and `action_mask` as in `coevolve.train.likelihood`; P pairs. Every function returns one value per pair or
-trajectory. The trainers take the mean over the global batch, so that the split into micro-batches does not change it
-(except for KTO's reference point).
+Shapes: P pairs or B trajectories, T predicted tokens. `action_mask` is the indicator 1(t_k in A) of eq. 5: True where
+the agent produced the token. Every function returns one value per pair or trajectory. The trainers take the mean over
+the global batch, so that the split into micro-batches does not change it (except for KTO's reference point).
 """
 
 import functools
@@ -16,7 +16,7 @@ from torch.nn.functional import logsigmoid
 
 from coevolve.config.derived.training import objective_parameters
 from coevolve.config.sections import ObjectiveConfig
-from coevolve.train.likelihood import trajectory_logps
+from coevolve.train.collate import trajectory_logps
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What PPO and GRPO share: rollouts of the policy in training, and its episodes as token sequences."""
 
 import contextlib
-import importlib
+import hashlib
 import logging
 import math
 import os
@@ -11,27 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import is_peft_model  # type: ignore[import-untyped]
+from torch.distributed.tensor import DTensor
 
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
-from coevolve.config.machine import VllmDevices
 from coevolve.config.names import LongPrompt, Protocol
 from coevolve.envs.base import Env
 from coevolve.errors import UserError
 from coevolve.policies import loading
-from coevolve.policies.base import Policy
-from coevolve.policies.engines import engine_module
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.records.episodes import PolicyRef, Sampling, StopReason, Task, Trajectory
 from coevolve.records.training import TrainReport
 from coevolve.rollout import PromptBuilder, rollout
 from coevolve.storage import jsonl, policy_dir
-from coevolve.train import player, train_report
+from coevolve.train import policy_io, trainer
 from coevolve.train.dataset import TrainingSet, steps_of
-from coevolve.train.player import Player
 from coevolve.train.policy_io import TrainingRun
 
 log = logging.getLogger(__name__)
+
+#: In the names of weights whose activations FSDP recomputes.
+_RECOMPUTED = "_checkpoint_wrapped_module."
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,6 @@ class OnlineSetup:
 
     The policy samples at temperature 1 from all tokens (choice): only then are the probabilities in the objectives
     those that the tokens were sampled with. `dtype`: of the weights that sample (:func:`loading.compute_dtype`).
-    `vllm`: the devices of the vLLM engine that plays (None: the built-in engine does).
     """
 
     tasks: Sequence[Task]
@@ -51,7 +51,6 @@ class OnlineSetup:
     max_new_tokens: int
     retries: int
     dtype: str | None = None
-    vllm: VllmDevices | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,33 @@ class Experience(TokenizedTrajectory):
     logps: tuple[float, ...] = ()
 
 
+class Player:
+    """A copy of the policy in training that only plays: whole on every rank, in `dtype`, without dropout.
+
+    Its weights are those of the last `refresh`. It is loaded before the launch divides models over the ranks.
+    """
+
+    def __init__(self, run: TrainingRun, dtype: torch.dtype) -> None:
+        model = loading.load_model(run.start, dtype)
+        if run.lora:
+            with seeded(run.seed, "adapters"):  # replaced by the trained ones
+                model = policy_io.add_adapters(model, run.lora).eval()
+        self._model = model
+
+    @property
+    def causal_lm(self) -> Any:
+        """The causal language model, without the wrapper of its adapters if it has any."""
+        return self._model.get_base_model() if is_peft_model(self._model) else self._model
+
+    @torch.no_grad()
+    def refresh(self, model: Any) -> None:
+        """Take the trained weights of `model`; where they are divided over ranks, all ranks call this together."""
+        copies: Any = None
+        for name, weight in _trained(model):
+            copies = copies or dict(self._model.to(weight.device).named_parameters())
+            copies[name].copy_(weight)
+
+
 class Explorer:
     """Collects episodes of the model with its current weights; a killed training resumes from each step's journals.
 
@@ -82,26 +108,32 @@ class Explorer:
         self._renderer = Renderer(self._tokenizer)
         self.end_of_turn = self._renderer.end_of_turn
         dtype = loading.compute_dtype(setup.dtype)
-        self.vllm = setup.vllm
-        self._player = None if setup.vllm else Player(run, dtype)
-        #: vLLM's engine, if it plays: a trainer makes it, and gives it the current weights.
-        self.llm: Any = None
+        self._player = Player(run, dtype)
         #: Whether the probabilities of sampling are not those of the training's passes.
-        self.keeps_logps = run.mixed or dtype != torch.float32 or setup.vllm is not None
+        self.keeps_logps = run.mixed or dtype != torch.float32
 
     def play(self, model: Any, step: int, tasks: Sequence[Task], part: slice = slice(None)) -> list[Trajectory]:
         """One episode of each of `tasks`, in their order; a repeated task gives one episode per repetition.
 
         `part`: the episodes among them that this process plays. All ranks call this together.
         """
-        setup, sha256 = self._setup, player.digest(model, self.start.sha256)
+        setup, sha256 = self._setup, digest(model, self.start.sha256)
         ref = PolicyRef(name=f"{self.start.name}@{step}", sha256=sha256, base=self.start.base)
-        policy, slots = self._policy(model, ref)
+        self._player.refresh(model)
+        policy = TransformersPolicy(
+            self._player.causal_lm,
+            self._tokenizer,
+            ref,
+            slots=len(setup.envs),
+            context=self.context,
+            long_prompt=setup.long_prompt,
+            logps=self.keeps_logps,
+        )
         with contextlib.closing(self._opened_journal(step, ref)) as journal:
             return rollout(
                 tasks,
                 policy,
-                setup.envs[:slots],
+                setup.envs[: policy.slots],
                 samples=1,
                 sampling=Sampling(temperature=1.0, top_p=1.0, max_new_tokens=setup.max_new_tokens),
                 seed=seeds.derive(self._run.seed, "explore", step),
@@ -112,17 +144,6 @@ class Explorer:
                 prompt=setup.prompt,
                 part=part,
             )
-
-    def _policy(self, model: Any, ref: PolicyRef) -> tuple[Policy, int]:
-        """The policy with the weights of `model`, and how many episodes it holds at once."""
-        setup = self._setup
-        same: Any = {"context": self.context, "long_prompt": setup.long_prompt, "logps": self.keeps_logps}
-        if self._player is None:
-            engine = importlib.import_module(engine_module("vllm"))  # by name: see `coevolve.policies.engines`
-            return engine.VllmPolicy(self.llm, self._tokenizer, ref, **same), len(setup.envs)
-        self._player.refresh(model)
-        policy = TransformersPolicy(self._player.causal_lm, self._tokenizer, ref, slots=len(setup.envs), **same)
-        return policy, policy.slots
 
     def experience(self, episode: Trajectory) -> Experience | None:
         """The episode as at most `context` tokens; None if it has no action in them, or if its environment failed."""
@@ -152,7 +173,7 @@ class Explorer:
         training_set = TrainingSet(tuple(trained), truncated, dropped=len(experiences) - len(trained))
         sampled = sum(len(turn.token_ids) for episode in episodes for turn in episode.turns)
         order = [*range(len(trained))] * passes
-        return train_report.report(training_set, order, 1, history, seconds=seconds, sampled_tokens=sampled)
+        return trainer.report(training_set, order, 1, history, seconds=seconds, sampled_tokens=sampled)
 
     def journal(self, step: int) -> Path:
         """The file of the episodes of a step that this process plays."""
@@ -177,6 +198,49 @@ class Explorer:
         journals = self._run.work.glob(f"episodes-{step}-*.jsonl")
         episodes = (episode for journal in journals for episode in jsonl.read(journal, Trajectory))
         return sorted(episodes, key=lambda e: (e.task.task_id, e.sample))
+
+
+@torch.no_grad()
+def digest(model: Any, start: str) -> str:
+    """Names the policy in training by its weights, which all ranks that hold a part of them read together.
+
+    It is the sha256 of `start`, that of the policy that training starts from, and of a hash of each row of the weights
+    that are trained. Rows are hashed where they are: 27 GB on a GPU take less than copying them to the CPU.
+    """
+    whole = hashlib.sha256(start.encode())
+    for name, weight in _trained(model):
+        whole.update(name.encode() + torch.hash_tensor(weight, dim=-1).cpu().numpy().tobytes())
+    return whole.hexdigest()
+
+
+def _trained(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The weights that are trained, whole, by their names in a model that no launch divides."""
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            with _whole(weight) as whole:
+                yield name.replace(_RECOMPUTED, ""), whole
+
+
+@contextlib.contextmanager
+def _whole(weight: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The whole of a weight that ZeRO-3 or FSDP divides over the ranks."""
+    if hasattr(weight, "ds_id"):
+        import deepspeed  # type: ignore[import-untyped]  # an extra of the package
+
+        with deepspeed.zero.GatheredParameters([weight]):
+            yield weight
+    else:
+        yield weight.full_tensor() if isinstance(weight, DTensor) else weight
+
+
+@contextlib.contextmanager
+def seeded(seed: int, *names: str | int) -> Iterator[None]:
+    """Derive torch's random numbers (dropout, new adapters) from `seed` inside the block; restore its state after."""
+    # Adapters are made on the CPU, before a process has chosen its device.
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seeds.derive(seed, *names))
+        yield
 
 
 def task_schedule(tasks: Sequence[Task], per_step: int, epochs: float, seed: int) -> list[list[Task]]:

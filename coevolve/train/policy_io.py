@@ -3,21 +3,14 @@
 import os
 import shutil
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-# Before transformers.
-from coevolve.policies import optional_packages  # noqa: F401
-
-# isort: split
 import torch
-from transformers import BitsAndBytesConfig, GenerationConfig
-from transformers.utils import logging as transformers_logging
 
 from coevolve.config.sections import LoraConfig
 from coevolve.errors import UserError
-from coevolve.policies import adapters, loading
+from coevolve.policies import loading
 from coevolve.policies.checkpoint import read_config
 from coevolve.records.episodes import PolicyRef
 from coevolve.storage import policy_dir
@@ -29,7 +22,6 @@ class TrainingRun:
 
     `work` holds checkpoints: a killed training that is started again resumes there. `context` is the longest sequence
     in tokens, None: the context of the model. `dtype`: that of the passes (:func:`loading.compute_dtype`).
-    `saved_dtype`: that of the weights in `out`, None: float32.
     """
 
     start: Path
@@ -39,7 +31,6 @@ class TrainingRun:
     lora: LoraConfig | None = None
     context: int | None = None
     dtype: str | None = None
-    saved_dtype: str | None = None
 
     @property
     def longest(self) -> int:
@@ -54,46 +45,15 @@ class TrainingRun:
         return loading.compute_dtype(self.dtype) == torch.bfloat16
 
 
-def load(path: Path, lora: LoraConfig | None = None) -> Any:
-    """The model of a policy directory with float32 weights, whatever its files hold.
-
-    With `lora.quantize` its matrices are in 4 bits. A reference policy is loaded with the same `lora`: both are then
-    quantised alike, and a training starts at a margin of 0. Raises `UserError` if the weights cannot be quantised.
-    """
-    transformers_logging.disable_progress_bar()
-    model = _quantized(path) if lora and lora.quantize else loading.load_model(path, dtype=torch.float32)
-    # Some published generation configs contradict themselves, and transformers refuses to save those.
-    model.generation_config = GenerationConfig()
-    return model
+def load(path: Path) -> Any:
+    """The model of a policy directory with float32 weights, whatever its files hold."""
+    return loading.load_model(path, torch.float32)
 
 
-def load_checked(path: Path, lora: LoraConfig | None = None) -> Any:
+def load_checked(path: Path) -> Any:
     """`load`, for a policy that nothing else has described: raises `UserError` unless its files are those it names."""
     policy_dir.describe(path)
-    return load(path, lora)
-
-
-def _quantized(path: Path) -> Any:
-    """Dettmers et al. 2023 (QLoRA), section 3: NF4 with double quantisation; embeddings and norms stay float32."""
-    if not find_spec("bitsandbytes"):
-        raise UserError("`lora.quantize` needs the package bitsandbytes; install the extra `qlora` or set it to null.")
-    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-        raise UserError("`lora.quantize`: FSDP cannot divide 4-bit weights; launch with configs/accelerate/ddp.yaml.")
-    from accelerate import PartialState  # type: ignore[import-untyped]  # slow to import, for quantised policies only
-
-    device = PartialState().device
-    quantization = BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=torch.float32 if device.type == "cpu" else torch.bfloat16,
-    )
-    model = loading.load_model(path, torch.float32, quantization_config=quantization, device_map={"": device})
-    for module in model.modules():
-        # On some CPUs the first forward pass of `eval` repacks the weights for a kernel that has no gradient.
-        if hasattr(module, "support_avx512bf16_for_cpu"):
-            module.support_avx512bf16_for_cpu = False
-    return model
+    return load(path)
 
 
 def adapter_config(lora: LoraConfig, model: Any) -> Any:
@@ -128,7 +88,7 @@ def add_adapters(model: Any, lora: LoraConfig) -> Any:
 
 
 def require_full_precision(model: torch.nn.Module) -> None:
-    """Raises `UserError` if any weight is narrower than float32, except for quantised weights, which do not change.
+    """Raises `UserError` if any weight is narrower than float32.
 
     At the paper's learning rates a step is smaller than the spacing of bfloat16 numbers: 0.6 % of the weights changed
     in 20 steps, against 89 % in float32.
@@ -139,14 +99,13 @@ def require_full_precision(model: torch.nn.Module) -> None:
 
 
 def write(trainer: Any, run: TrainingRun, before: PolicyRef, stage: str, prefix: str = "") -> None:
-    """Write the trained policy as the policy directory `run.out`: adapters beside the name of the start policy, or
-    float32 weights. Where `run.saved_dtype` names a type, adapters are merged into weights of this type.
+    """Write the trained policy to the folder `run.out`: float32 weights, or adapters beside the start policy's name.
 
-    Adapters that were trained on quantised weights are merged into the float32 weights too. The config stays that of
-    the start policy; its tokenizer and generation config are copied byte for byte. `stage` is appended to the name of
-    the start policy (`before`). `prefix`: of the names of the policy's weights in the trainer's module.
+    The config stays that of the start policy; its tokenizer and generation config are copied byte for byte. `stage` is
+    appended to the name of the start policy (`before`). `prefix`: of the names of the policy's weights in the trainer's
+    module.
     """
-    import accelerate
+    import accelerate  # type: ignore[import-untyped]
     from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled, unset_hf_deepspeed_config
 
     accelerator = trainer.accelerator
@@ -162,14 +121,10 @@ def write(trainer: Any, run: TrainingRun, before: PolicyRef, stage: str, prefix:
         from peft import get_peft_model_state_dict
 
         weights = get_peft_model_state_dict(trained, state, save_embedding_layers=False)
-        folder = run.work / "adapters" if run.saved_dtype else run.out
-        adapters.write(folder, run.start, before.sha256, config["default"].to_dict(), weights)
-        model = load(folder) if run.saved_dtype else None
+        loading.write_adapters(run.out, run.start, before.sha256, config["default"].to_dict(), weights)
     else:
         model = load(run.start)
         model.load_state_dict(state)
-    if model:
-        model.to(loading.compute_dtype(run.saved_dtype or "float32"))
         loading.write_checkpoint(model, run.start, run.out)
     policy_dir.seal(run.out, name=f"{before.name}+{stage}", base=before.base or before.name, revision=before.revision)
 

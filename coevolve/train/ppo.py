@@ -48,8 +48,7 @@ from coevolve.storage import files
 from coevolve.train import online, policy_io
 from coevolve.train import trainer as training
 from coevolve.train.collate import collate
-from coevolve.train.online import Experience, Explorer, OnlineSetup
-from coevolve.train.player import seeded
+from coevolve.train.online import Experience, Explorer, OnlineSetup, seeded
 from coevolve.train.policy_io import TrainingRun
 
 logger = logging.getLogger(__name__)

@@ -55,8 +55,7 @@ def score(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     cuda = device.type == "cuda"
     if cuda:
-        if model.device.type != "cuda":  # a quantised model was loaded to the GPU and cannot be moved
-            model.to(device)
+        model.to(device)
         add_tiled_head(model)
     scored = []
     mixed = loading.compute_dtype(dtype) == torch.bfloat16

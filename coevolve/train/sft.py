@@ -13,11 +13,10 @@ from coevolve.errors import UserError
 from coevolve.records.training import TrainReport
 from coevolve.storage import policy_dir
 from coevolve.train import policy_io, trainer
-from coevolve.train.collate import MicroBatch, TrajectoryCollator
+from coevolve.train.collate import MicroBatch, TrajectoryCollator, sft_losses
 from coevolve.train.dataset import cut_to_context, slot_order
-from coevolve.train.likelihood import sft_losses
 from coevolve.train.policy_io import TrainingRun
-from coevolve.train.train_report import report
+from coevolve.train.trainer import report
 
 
 class SupervisedTrainer(trainer.MaskedTrainer):
@@ -65,7 +64,7 @@ def run_sft(
         raise UserError(f"{stage}: {problem}; raise the model's `context`, or give others.")
     order = slot_order(len(training_set.examples), config.batch_size, config.epochs, run.seed)
     supervised = SupervisedTrainer(
-        training_set.examples, order, model=policy_io.load(run.start, run.lora), config=config, run=run
+        training_set.examples, order, model=policy_io.load(run.start), config=config, run=run
     )
     history = trainer.train(supervised, run.work)
     policy_io.write(supervised, run, before, stage)

@@ -8,7 +8,7 @@ from adapters.played_sessions import ENVS, expert_scripts, lay_out
 from policies.chatserver import KEY, MODEL, serving
 
 import coevolve
-from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.policies.base import ScriptedPolicy
 
 pytestmark = pytest.mark.slow
 EPISODES = 2

@@ -26,7 +26,7 @@ from coevolve.envs.bfcl import tasks as bfcl_tasks
 from coevolve.envs.registry import domain
 from coevolve.envs.synthesis import execute_solution, synthesis
 from coevolve.pipeline.plan import Plan
-from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.policies.base import ScriptedPolicy
 from coevolve.records.episodes import Task, Trajectory, Turn
 from coevolve.records.pairs import PairingSummary, PreferencePair
 from coevolve.records.provenance import ExplorationNotes

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from templates.models import CONTROLS, NAMES, SPECIALS, TEXT, tokenizer
 from tokenizers import AddedToken
 
-from coevolve.chat.chat_template import Renderer, with_variables
+from coevolve.chat.chat_template import Renderer
 from coevolve.errors import UserError
 from coevolve.records.episodes import Message, Turn
 from coevolve.train.tiny_model import train_tokenizer
@@ -166,7 +166,7 @@ def with_template(template, name="tiny"):
             "differently",
         ),
         ("{% for m in messages %}{{ m['content'] }}\n{% endfor %}", "without a special token"),
-        (DATED, "today's date; set `template_arguments"),
+        (DATED, "today's date; replace `strftime_now`"),
     ],
 )
 def test_a_template_that_cannot_be_handled_is_named(template, problem):
@@ -181,12 +181,6 @@ def test_a_template_that_drops_thoughts_of_past_turns_is_used_with_a_warning(cap
     assert [record.getMessage() for record in caplog.records] == [
         "qwen3: its chat template drops the thoughts of past turns; sampled ones are kept."
     ]
-
-
-def test_a_dated_template_with_its_date_set_writes_that_date():
-    dated = with_template(with_variables(DATED, {"date_string": "26 Jul 2024"}))
-    ids = Renderer(dated).prompt_ids(said("hi"))
-    assert "Today: 26 Jul 2024" in dated.decode(ids)
 
 
 def test_a_template_without_system_messages_still_serves_conversations_without_one():

@@ -116,8 +116,8 @@ def test_a_key_of_another_package_that_looks_like_a_machines_needs_a_value_of_on
 
 
 def test_own_values_are_yaml_by_dotted_key_and_a_key_that_no_section_has_is_named():
-    assert given_values(["envs.intercode_sql.server.address=null", "envs.sciworld.memory_mb=512"]) == {
-        "envs.intercode_sql.server.address": None,
+    assert given_values(["envs.intercode_sql.server.binary=null", "envs.sciworld.memory_mb=512"]) == {
+        "envs.intercode_sql.server.binary": None,
         "envs.sciworld.memory_mb": 512,
     }
     with pytest.raises(UserError, match=r"--set envs\.sciworld\.memory: no section has a key `memory`; did you mean"):

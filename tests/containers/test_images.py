@@ -67,15 +67,6 @@ def test_every_stage_has_its_image(root):
     assert {STAGES[name].image for name in OUTSIDE} == {""}
 
 
-@pytest.mark.parametrize("key", ["grpo", "recipes.grpo.settings.grpo"])
-def test_grpo_that_plays_with_vllm_has_an_image_of_its_own(root, key):
-    suite = root / "configs/suites/paper.yaml"
-    before, after = (Plan(load_suite(suite, overrides)) for overrides in ([], [f"{key}.engine=vllm"]))
-    others = {name for name, stage in STAGES.items() if before.image(stage) != after.image(stage)}
-    assert others == {"grpo", "grpo_round"} and {after.image(STAGES[name]) for name in others} == {"online"}
-    assert after.image(STAGES["grpo"]) in images.load_recipes(root / images.RECIPES).images
-
-
 IMPORT = """
 import importlib, sys
 absent, modules = (set(names.split(",")) for names in sys.argv[1:])

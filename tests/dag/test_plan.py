@@ -129,16 +129,6 @@ def test_a_setting_changes_the_fingerprint_of_the_stages_that_read_it_only(plan,
     assert {"..." if stage in PRODUCTS else stage for stage in changed(plan, override)} == stages
 
 
-def test_the_type_of_final_weights_is_part_of_the_digest_of_what_writes_them(plan):
-    """The last targets of the rows, and nothing that reads them or an earlier policy."""
-    override = "models.tiny.final_dtype=bfloat16"
-    assert changed(plan, override) == {"train"}
-    other = Plan(load_suite("smoke", [*LARGER, override]))
-    differ = differing(plan, other)
-    assert {(job.agent, job.branch.iteration) for job in differ} == {("target", 3)}
-    assert len(differ) == ENVS * 2 * 2, "two rows, two seeds"
-
-
 def changed(plan, override):
     """The stages whose jobs have another fingerprint after the override."""
     return {job.stage.name for job in differing(plan, Plan(load_suite("smoke", [*LARGER, override])))}

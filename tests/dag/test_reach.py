@@ -71,9 +71,9 @@ def redefined(repo, definition):
 #: Definitions with more code, and the stages that reach them.
 CODE = {
     "coevolve/train/losses.py:pair_losses": {"train"},
-    "coevolve/train/likelihood.py:trajectory_logps": {"train", "pretrain", "sft", "rft_train"},
-    "coevolve/train/likelihood.py:sft_losses": {"pretrain", "sft", "rft_train"},
-        "coevolve/methods/pairing.py:preference_pair": {"pairs", "steps"},
+    "coevolve/train/collate.py:trajectory_logps": {"train", "pretrain", "sft", "rft_train"},
+    "coevolve/train/collate.py:sft_losses": {"pretrain", "sft", "rft_train"},
+    "coevolve/methods/pairing.py:preference_pair": {"pairs", "steps"},
     "coevolve/methods/rejection_sampling.py:select": {"select"},
     "coevolve/agent_data/prompts.py:read_draft": {"explore_tasks"},
     "coevolve/train/ppo.py:gae": {"ppo"},

@@ -42,7 +42,7 @@ def added(page, kit, tmp_path_factory):
     """The copy of the kit, with the page's package beside it and a folder on its path for what is installed."""
     ((project,), modules, (suite,)) = (page.blocks(language) for language in ("toml", "python", "yaml"))
     kit.write(f"{PACKAGE}/pyproject.toml", project)
-    for name, text in zip(("__init__", "config", "domain", "replay"), ("", *modules), strict=True):
+    for name, text in zip(("__init__", "config", "domain", "installation"), ("", *modules), strict=True):
         kit.write(f"{PACKAGE}/guess_game/{name}.py", text)
     kit.write(SUITE, suite)
     kit.packages = tmp_path_factory.mktemp("packages")

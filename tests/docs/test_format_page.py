@@ -30,7 +30,7 @@ from coevolve.report.power import Expectations
 from coevolve.report.regime import RegimeCheck
 from coevolve.report.table import Table
 from coevolve.report.verdicts import Verdict
-from coevolve.train.train_report import KIND_METRICS, kind_means
+from coevolve.train.trainer import KIND_METRICS, kind_means
 
 RECORDS = [Task, Trajectory, EvalRecord, PreferencePair, Drop, PairingSummary, PolicyRef, Provenance, TrainReport,
            GradientReport, Table, Verdict, Manifest, RegimeCheck, Comparison, Reverification, Expectations]  # fmt: skip

@@ -11,7 +11,7 @@ from rollout.playing import play
 from coevolve.envs.base import StepResult
 from coevolve.envs.checked import ACTION_LIMIT, CheckedEnv
 from coevolve.errors import UserError
-from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.policies.base import ScriptedPolicy
 from coevolve.records.episodes import StopReason
 
 RIGHT = {"observation": "a room", "reward": 0.5, "score": 5.0, "done": False}

@@ -21,7 +21,7 @@ for kind in known_kinds():
         print(kind, section_class(kind).__module__)
     except UserError as error:
         print(kind, error)
-optional("sciworld", "doctor")
+optional("sciworld", "installation")
 """
 MODULES = {
     "__init__.py": "",

@@ -43,10 +43,7 @@ def before(kit):
 
 ENTER = {"data", "rollout", "evaluate"}
 #: More code of a definition, by its module.
-DEFINED = {
-    "config": "SciWorldConfig.__repr__", "domain": "pool", "jvm": "Simulator", "observations": "is_refused",
-    "gold": "generate", "replay": "run", "doctor": "check",
-}  # fmt: skip
+DEFINED = {"config": "SciWorldConfig.__repr__", "domain": "pool", "jvm": "Simulator", "gold": "generate"}
 EDIT = "\n\n{0} = {0}\n"
 
 
@@ -56,7 +53,6 @@ EDIT = "\n\n{0} = {0}\n"
         ("config", ENTER | {"gold"}, True),
         ("domain", ENTER | {"gold"}, False),
         ("jvm", ENTER | {"gold"}, False),
-        ("observations", set(), True),
         ("gold", {"gold"}, False),
     ],
 )
@@ -78,9 +74,8 @@ def test_an_edit_reruns_the_jobs_of_its_own_environment_and_the_products_that_re
 
 
 def test_modules_of_the_command_line_and_an_environment_that_a_suite_does_not_name_rerun_nothing(kit, before):
-    for module in ("replay", "doctor"):
-        with (kit / f"coevolve/envs/sciworld/{module}.py").open("a") as file:
-            file.write(EDIT.format(DEFINED[module]))
+    with (kit / "coevolve/envs/sciworld/installation.py").open("a") as file:
+        file.write(EDIT.format("run"))
     package = kit / "coevolve/envs/extra"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -103,17 +98,17 @@ def test_every_package_has_a_section_and_a_domain_and_no_stage_reaches_one():
 def test_a_section_and_a_replays_arguments_load_without_the_simulator_or_the_server(kind):
     code = (
         "import argparse, sys\n"
-        "from coevolve.config.kinds import has_module, section_class\n"
+        "from coevolve.config.kinds import section_class\n"
         "from coevolve.envs.registry import optional\n"
-        f"section_class({kind!r}), optional({kind!r}, 'observations')\n"
-        f"if has_module({kind!r}, 'replay'):\n"
-        f"    optional({kind!r}, 'replay').add_arguments(argparse.ArgumentParser())\n"
+        f"section_class({kind!r})\n"
+        f"if hasattr(installation := optional({kind!r}, 'installation'), 'HELP'):\n"
+        "    installation.add_arguments(argparse.ArgumentParser())\n"
         "sys.exit(bool({'bfcl_eval', 'mpmath', 'py4j', 'scienceworld', 'pymysql', 'torch'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_modules_of_a_package_are_optional():
-    assert optional("no_such_kind", "replay") is None
+    assert optional("no_such_kind", "installation") is None
     assert optional("webshop", "gold") is None
     assert not is_refused("no_such_kind", "", Turn(text="", action="look", observation="No known action"))

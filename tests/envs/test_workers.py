@@ -25,7 +25,7 @@ from coevolve.envs.base import EnvError, Setup
 from coevolve.envs.workers import environments, pool
 from coevolve.errors import UserError
 from coevolve.pipeline.plan import Plan
-from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.policies.base import ScriptedPolicy
 from coevolve.records.episodes import StopReason
 from coevolve.rollout import THREADS
 

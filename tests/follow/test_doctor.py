@@ -15,9 +15,8 @@ from checkout import Copy, copy_of
 from coevolve.assets import images
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import Machine
-from coevolve.envs.sciworld import doctor as sciworld
-from coevolve.envs.sciworld import replay
-from coevolve.envs.webshop import doctor as webshop
+from coevolve.envs.sciworld import installation as sciworld
+from coevolve.envs.webshop import installation as webshop
 from coevolve.errors import UserError
 from coevolve.follow import doctor, preflight, slurm
 from coevolve.pipeline import devices, required_files
@@ -276,10 +275,10 @@ def test_a_full_disk(tmp_path):
 
 
 def test_a_simulator_that_answers_otherwise(repo, tmp_path, monkeypatch):
-    first = replay.GOLD.read_text().splitlines()[0]
+    first = sciworld.GOLD.read_text().splitlines()[0]
     changed = tmp_path / "gold.jsonl"
     changed.write_text(first.replace("you", "ewe") + "\n")
-    monkeypatch.setattr(replay, "GOLD", changed)
+    monkeypatch.setattr(sciworld, "GOLD", changed)
     check = sciworld.check(None)
     assert (check.name, check.status) == ("ScienceWorld", "wrong")
     assert "1 of 1 recorded episodes differ" in check.text

@@ -16,7 +16,7 @@ from coevolve.config.names import PairKind
 from coevolve.train import policy_io, varlen_attention
 from coevolve.train.collate import PairCollator, token_logps
 from coevolve.train.dataset import TokenizedPair
-from coevolve.train.player import Player
+from coevolve.train.online import Player
 from coevolve.train.policy_io import TrainingRun
 
 PROCESSES = 2

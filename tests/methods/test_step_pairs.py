@@ -16,7 +16,7 @@ from coevolve.config.names import PairKind
 from coevolve.config.sections import PairingConfig, PairWeights
 from coevolve.errors import UserError
 from coevolve.methods.step_pairs import pair_steps, with_phases
-from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.policies.base import ScriptedPolicy
 from coevolve.records.drops import DropReason
 from coevolve.records.episodes import StopReason
 from coevolve.storage import jsonl

@@ -1,7 +1,7 @@
 """A policy that shops in WebShop by the rules of the scripted expert."""
 
 from coevolve.envs.webshop import scripted_expert
-from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.policies.base import ScriptedPolicy
 
 
 def shops(conversation):

@@ -11,7 +11,7 @@ from templates.models import llama, qwen3, tokenizer
 from coevolve.chat.chat_template import Renderer
 from coevolve.config.machine import VllmDevices
 from coevolve.errors import UserError
-from coevolve.policies.engines import EngineSettings
+from coevolve.policies.base import EngineSettings
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.vllm import VllmPolicy
 from coevolve.records.episodes import Sampling, StopReason, Turn

@@ -9,9 +9,9 @@ from policies.talk import GREEDY, MODEL, opening, play, policy
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from coevolve.errors import UserError
-from coevolve.policies import memory
+from coevolve.policies import hf
+from coevolve.policies.hf import GPU_SHARE, affordable_slots, free_bytes
 from coevolve.policies.kv_cache import cache_bytes
-from coevolve.policies.memory import GPU_SHARE, affordable_slots, free_bytes
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 8, 63])
@@ -36,14 +36,14 @@ def test_a_model_of_7b_beside_its_weights_on_80_gb():
 
 def test_a_policy_takes_as_many_slots_as_there_is_memory_for(monkeypatch, caplog):
     assert policy(slots=8).slots == 8
-    monkeypatch.setattr(memory, "CPU_SHARE", 8e6 / free_bytes(torch.device("cpu")))
+    monkeypatch.setattr(hf, "CPU_SHARE", 8e6 / free_bytes(torch.device("cpu")))
     with caplog.at_level(logging.INFO):
         tight = policy(slots=64)
     assert 1 < tight.slots < 20
     assert f"KV cache for {tight.slots} of 64 conversations" in caplog.text
     conversations = [opening(number) for number in range(9)]
     assert play(tight, conversations, GREEDY) == play(policy(slots=64), conversations, GREEDY)
-    monkeypatch.setattr(memory, "CPU_SHARE", 0.0)
+    monkeypatch.setattr(hf, "CPU_SHARE", 0.0)
     assert policy(slots=64).slots == 1
 
 
@@ -65,7 +65,7 @@ def test_what_control_groups_leave_counts(tmp_path):
     for folder, limit, current in ((job, "max", 5), (job.parent, "1000", 400), (tmp_path / "sys", "9000", 1)):
         (folder / "memory.max").write_text(f"{limit}\n")
         (folder / "memory.current").write_text(f"{current}\n")
-    assert list(memory._cgroup_free_bytes(cgroup_file, tmp_path / "sys")) == [600, 8999]
+    assert list(hf._cgroup_free_bytes(cgroup_file, tmp_path / "sys")) == [600, 8999]
     (job.parent / "memory.stat").write_text("anon 90\nfile 250\ninactive_file 150\nactive_file 50\nslab 7\n")
-    assert list(memory._cgroup_free_bytes(cgroup_file, tmp_path / "sys")) == [800, 8999]  # kept files can be given up
-    assert list(memory._cgroup_free_bytes(tmp_path / "none", tmp_path / "sys")) == []
+    assert list(hf._cgroup_free_bytes(cgroup_file, tmp_path / "sys")) == [800, 8999]  # kept files can be given up
+    assert list(hf._cgroup_free_bytes(tmp_path / "none", tmp_path / "sys")) == []

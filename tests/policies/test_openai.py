@@ -1,14 +1,8 @@
 """The policy behind an endpoint, against a server on a real socket with policies of the kit."""
 
-import contextlib
-import gzip
-import json
-import threading
 import time
 import traceback
-import tracemalloc
 
-import httpx2
 import pytest
 from policies import talk
 from policies.chatserver import KEY, MODEL, closing, refusing, serving, stalling
@@ -20,11 +14,9 @@ from coevolve.chat.chat_template import Renderer
 from coevolve.chat.prompts import prompt_messages, write_action
 from coevolve.errors import UserError
 from coevolve.policies import endpoint, openai
-from coevolve.policies.base import Completion, Conversation
-from coevolve.policies.bounded_client import BoundedClient
+from coevolve.policies.base import Completion, Conversation, ScriptedPolicy
 from coevolve.policies.endpoint import Usage
 from coevolve.policies.openai import OpenAIPolicy
-from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.records.episodes import Sampling, StopReason, Turn
 from coevolve.storage import files, jsonl
 
@@ -227,83 +219,6 @@ def test_a_malformed_completion_is_retried_and_then_a_sentence(server, journal, 
         ask(journal)
     assert len(server.bodies) == 5
     assert len(journal.records) == 1
-
-
-def trickling(text, *, head=b""):
-    """A fault: an answer of one byte every 50 ms, faster than the time-out of a byte, after `head` at once."""
-
-    def trickle(chat):
-        chat.wfile.write(head)
-        with contextlib.suppress(OSError):  # the client has closed the connection
-            for letter in text:
-                chat.wfile.write(bytes([letter]))
-                time.sleep(0.05)
-        return closing(chat)
-
-    return trickle
-
-
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
-
-
-SLOW = b"HTTP/1.1 200 OK\r\nX-Slow: " + b"x" * 400 + b"\r\nContent-Length: 2\r\n\r\n[]"
-
-
-@pytest.mark.parametrize("fault", [trickling(b" " * 400, head=HEAD), trickling(SLOW)], ids=["body", "header"])
-def test_a_response_has_one_time_out_as_a_whole(server, journal, fault):
-    """The last byte would come after 20 s, and no two are 1 s apart."""
-    reading = []
-
-    def watched(chat):
-        reading.extend(thread for thread in threading.enumerate() if thread.name.endswith("(_answer)"))
-        return fault(chat)
-
-    server.faults.extend([watched] * 2)
-    with pytest.raises(UserError, match="no response after 1 retries"):
-        ask(journal, timeout_seconds=1.0, retries=1)
-    assert reading and all(thread.daemon for thread in reading), "they do not keep the process from its end"
-    server.faults.append(fault)
-    assert ask(journal, timeout_seconds=1.0).text == "Action: go right"
-
-
-def test_what_came_until_the_time_out_is_no_response(server):
-    """A caller that wakes late on a busy machine gets what the thread made of it."""
-    server.faults.append(trickling(b" " * 60, head=HEAD))
-    client = BoundedClient(0.5)
-    with pytest.raises(httpx2.ReadTimeout, match="no whole response"):
-        client._receive(client.build_request("POST", f"{server.url}/chat/completions", json={}), {})
-
-
-def flooding(chat):
-    """A fault: an answer, then blanks without end."""
-    chat.wfile.write(HEAD + json.dumps(GOOD).encode())
-    with contextlib.suppress(OSError):
-        while True:
-            chat.wfile.write(b" " * (1 << 20))
-            chat.server.flooded += 1
-    return closing(chat)
-
-
-def test_a_body_is_read_up_to_a_bound(server, journal):
-    """Compressed blanks are counted as what they are; the body of a redirection is not read."""
-    server.flooded = 0
-    server.faults.append(flooding)
-    assert ask(journal).text == "Action: wait"
-    while server.inside:
-        time.sleep(0.01)
-    assert 16 <= server.flooded < 64  # and what the sockets hold
-    blanks = gzip.compress(b"{" + b" " * (1 << 28))
-    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(blanks)
-    server.faults.append(lambda chat: chat.wfile.write(head + blanks) and closing(chat))
-    tracemalloc.start()
-    assert ask(journal).text == "Action: go right"
-    assert tracemalloc.get_traced_memory()[1] < 200e6
-    tracemalloc.stop()
-    location = b"HTTP/1.1 308 Moved\r\nLocation: /v1/chat/completions\r\n\r\n"
-    server.faults.append(trickling(b" " * 400, head=location))
-    bodies = len(server.bodies)
-    assert ask(journal, retries=0).text == "Action: go right"
-    assert len(server.bodies) == bodies + 2
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from coevolve.config.machine import VllmDevices
 from coevolve.config.restriction import as_dict
 from coevolve.errors import UserError
 from coevolve.pipeline.registry import STAGES
-from coevolve.policies.base import Conversation
-from coevolve.policies.engines import EngineSettings
+from coevolve.policies.base import Conversation, EngineSettings
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.policies.vllm import VllmPolicy
 from coevolve.records.episodes import Sampling, Turn

@@ -10,7 +10,7 @@ import time
 from coevolve.chat.prompts import parse_action, write_action
 from coevolve.envs.base import EnvError, StepResult
 from coevolve.errors import UserError
-from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.policies.base import ScriptedPolicy
 from coevolve.records.episodes import Task
 
 ROOMS = 4

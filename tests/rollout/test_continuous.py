@@ -9,9 +9,8 @@ from rollout.keydoor import KeyDoor, gold, recorded, tasks
 from rollout.playing import content, play
 from rollout.runs import run
 
-from coevolve.policies.admission import AdmissionQueue
-from coevolve.policies.base import ContinuousPolicy
-from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.policies.base import ContinuousPolicy, ScriptedPolicy
+from coevolve.policies.vllm import AdmissionQueue
 
 RESERVE = 30
 

@@ -18,8 +18,7 @@ from coevolve.chat.prompts import prompt_messages, write_action
 from coevolve.envs.base import EnvError
 from coevolve.envs.experts import play_expert
 from coevolve.errors import UserError
-from coevolve.policies.base import Completion
-from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.policies.base import Completion, ScriptedPolicy
 from coevolve.records.episodes import PolicyRef, Sampling, StopReason, Task, Trajectory
 from coevolve.storage import jsonl
 

@@ -19,7 +19,7 @@ from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.envs.webshop.tasks import goal_lists
 from coevolve.errors import UserError
 from coevolve.pipeline.in_process import single_environment
-from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.policies.base import ScriptedPolicy
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import EvalRecord
 from coevolve.storage import jsonl, provenance

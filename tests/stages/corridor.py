@@ -77,9 +77,7 @@ def suite(**sections):
     rates = {"learning_rate": [1e-3], "beta": [0.1], "reference": "base", "nll": "mean", "precompute_reference": True}
     dpo = ObjectiveConfig(name="dpo")
     defaults = {
-        "models": {
-            "tiny": SimpleNamespace(context=CONTEXT, lora=None, endpoint=None, training_dtype=None, final_dtype=None)
-        },
+        "models": {"tiny": SimpleNamespace(context=CONTEXT, lora=None, endpoint=None, training_dtype=None)},
         "envs": {"keydoor": EnvSection.model_construct(kind="keydoor", workers=4)},
         "recipes": {"method": SimpleNamespace(agents=agents)},
         "protocol": "fixed",

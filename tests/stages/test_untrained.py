@@ -18,10 +18,6 @@ def test_the_policy_has_the_configured_template_and_the_checkpoint_keeps_its_own
     for case, (keys, template) in enumerate(
         (
             ({}, own),
-            (
-                {"template_arguments": {"thinking": False, "date_string": "1 May"}},
-                f'{{%- set thinking = false -%}}\n{{%- set date_string = "1 May" -%}}\n{own}',
-            ),
             ({"chat_template": "{{ messages }}"}, "{{ messages }}"),
         )
     ):

@@ -12,8 +12,8 @@ from coevolve.chat.prompts import parse_action, prompt_messages, write_action
 from coevolve.config.baselines import GrpoConfig, PpoConfig
 from coevolve.config.sections import SftConfig, TinyArchitecture
 from coevolve.policies import loading
+from coevolve.policies.base import ScriptedPolicy
 from coevolve.policies.hf import TransformersPolicy
-from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.records.episodes import Sampling, Trajectory
 from coevolve.rollout import rollout
 from coevolve.storage import jsonl

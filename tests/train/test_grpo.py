@@ -2,20 +2,17 @@
 
 import math
 import shutil
-import sys
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
-from train.doors import ARCHITECTURE, GRPO, TASKS, taught, world
+from train.doors import GRPO, TASKS, world
 from train.settings import ADAPTERS
 from transformers import TrainerCallback
 from trl.trainer import base_trainer
 
-from coevolve.config.machine import VllmDevices
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.records.episodes import StopReason, Trajectory
@@ -161,67 +158,3 @@ def test_no_telemetry(half, tmp_path, monkeypatch):
     run = TrainingRun(half, tmp_path / "out", tmp_path, seed=3)
     grpo.group_trainer(online.Explorer(world(), run), [list(TASKS)], GRPO, run, None)
     assert sent == []
-
-
-def test_where_vllm_cannot_play_one_sentence_says_so_before_a_policy_is_read(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "vllm", None)
-    run = TrainingRun(tmp_path / "none", tmp_path / "out", tmp_path, 3)
-    with pytest.raises(UserError, match=r"`grpo.engine` is vllm, .*image `online` .*, or set grpo.engine=null"):
-        grpo.run_grpo(replace(world(), vllm=VllmDevices()), GRPO, run)
-    monkeypatch.setitem(sys.modules, "vllm", sys)
-    with pytest.raises(UserError, match=r"TRL starts in bfloat16; set sampler\.dtype=bfloat16 or null"):
-        grpo.run_grpo(replace(world(), vllm=VllmDevices(), dtype="float32"), GRPO, run)
-
-
-def test_trl_starts_vllm_as_the_suite_says_and_its_cache_is_there_while_it_plays(half, tmp_path, monkeypatch):
-    """What TRL's trainer and vLLM's engine are given: neither is here."""
-    seen = []
-    monkeypatch.setattr(grpo.GRPOTrainer, "__init__", lambda self, **given: setattr(self, "args", given["args"]))
-    engine = SimpleNamespace(wake_up=lambda tags: seen.append(tags), sleep=lambda level: seen.append(level))
-    monkeypatch.setattr(grpo.GroupTrainer, "vllm_generation", SimpleNamespace(llm=engine), raising=False)
-    run = TrainingRun(half, tmp_path / "out", tmp_path, seed=3)
-    explorer = online.Explorer(replace(world(), vllm=VllmDevices(colocated_memory_utilization=0.2)), run)
-    trainer = grpo.group_trainer(explorer, [list(TASKS)], GRPO, run)
-    args = trainer.args
-    assert (args.use_vllm, args.vllm_mode, args.vllm_gpu_memory_utilization) == (True, "colocate", 0.2)
-    assert (args.vllm_max_model_length, args.vllm_tensor_parallel_size) == (run.longest, 1)
-    assert args.vllm_enable_sleep_mode == torch.cuda.is_available()
-    for sleeps in (False, True):
-        args.vllm_enable_sleep_mode = sleeps
-        with trainer._awake():
-            seen.append("plays")
-    assert seen == ["plays", ["kv_cache"], "plays", 1]
-
-
-@pytest.fixture
-def colocated(monkeypatch):
-    """Skips where vLLM cannot run."""
-    platform = pytest.importorskip("vllm.platforms", exc_type=ImportError).current_platform
-    if not platform.is_cpu() and not torch.cuda.is_available():
-        pytest.skip("this vLLM is made for GPUs, and there is none")
-    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
-    # Its CPU kernels compute with packed copies of the weights, which TRL's refresh does not reach.
-    monkeypatch.setattr(
-        "vllm.model_executor.layers.utils.dispatch_cpu_unquantized_gemm",
-        lambda layer, remove_weight: setattr(layer, "cpu_linear", torch.nn.functional.linear),
-    )
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.setenv(name, "")  # TRL sets them; they are restored afterwards
-        monkeypatch.delenv(name)
-
-
-@pytest.mark.parametrize("lora", [None, ADAPTERS], ids=["full", "lora"])
-def test_vllm_in_the_training_plays_with_the_current_weights(colocated, tmp_path, lora):
-    """Sampled in bfloat16: after large steps its log-probs are still those of the training's passes, up to rounding."""
-    start = taught(tmp_path, ARCHITECTURE.model_copy(update={"hidden_size": 64, "heads": 2}))  # heads of 32
-    where = replace(world(), vllm=VllmDevices(colocated_memory_utilization=0.1))
-    config = GRPO.model_copy(update={"learning_rate": 2e-2, "beta": 0.0})
-    run = TrainingRun(start, tmp_path / "out", tmp_path / "grpo", 3, lora)
-    run.work.mkdir()
-    report = grpo.run_grpo(where, config, run)
-    assert report.steps == len(report.history) == 4 and report.rows == 32
-    distances = [step["sampling/sampling_logp_difference/mean"] for step in report.history]
-    assert all(0.0 < distance < 0.1 for distance in distances), distances
-    episodes = jsonl.read(run.out / "episodes.jsonl", Trajectory)
-    assert len({episode.policy.sha256 for episode in episodes}) == 4
-    assert all(len(turn.logps) == len(turn.token_ids) for episode in episodes for turn in episode.turns)

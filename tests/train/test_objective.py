@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from coevolve.train.likelihood import sft_losses
+from coevolve.train.collate import sft_losses
 from coevolve.train.losses import TokenLogps, pair_losses
 
 ACTIONS = torch.tensor([[True, False, True], [False, True, False]])

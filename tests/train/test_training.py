@@ -56,13 +56,6 @@ def tensors(path):
     return load_file(path / "model.safetensors")
 
 
-def test_a_policy_written_in_bfloat16_is_the_float32_one_rounded(tmp_path, llama):
-    full, rounded = (tensors(run_sft(tmp_path, llama, name, saved_dtype=name)[1]) for name in ("float32", "bfloat16"))
-    assert full.keys() == rounded.keys()
-    for name, weight in rounded.items():
-        assert weight.dtype == torch.bfloat16 and torch.equal(weight, full[name].to(torch.bfloat16)), name
-
-
 def test_sft_learns_and_writes_a_policy(tmp_path, llama, caplog, capsys):
     """Progress is logged and not printed."""
     started = time.monotonic()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from coevolve import seeds
 from coevolve.agent_data.records import PoolTask, read_pool
-from coevolve.config.derived.protocol import grpo_engine
 from coevolve.pipeline import work
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import SAMPLED, Inputs, PlannedJob, Stage
@@ -28,7 +27,7 @@ def run(job: Job, out: Path) -> TrainReport:
     schedule = round_schedule(pool, number, evolution.steps, groups, evolution.replay, job.seed)
     tasks = [each.task for each in pool]
     reference = job.file("reference").parent if "reference" in job.inputs else None
-    with online_setup(job, grpo.episodes_per_rank(config), tasks, config.engine) as setup:
+    with online_setup(job, grpo.episodes_per_rank(config), tasks) as setup:
         return grpo.run_grpo(setup, config, training, schedule, reference)
 
 
@@ -76,7 +75,6 @@ STAGE = Stage(
     reads=(*SAMPLED, "grpo", "task_evolution"),
     files=("policy.json", "episodes.jsonl"),
     modules=("domain",),
-    plays=grpo_engine,
     cost=work.of_setting(
         lambda suite, of: work.playing_work(of, suite.task_evolution.steps * suite.grpo.batch_size, passes=1)
     ),

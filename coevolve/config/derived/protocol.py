@@ -23,8 +23,3 @@ def exploration_temperature(suite: Suite) -> float:
 def engine(suite: Suite, model: str) -> str:
     """The engine of a model's policies: the suite's sampler, or `endpoint`."""
     return "endpoint" if suite.models[model].endpoint else suite.sampler.engine
-
-
-def grpo_engine(suite: Suite, _: str) -> str:
-    """The engine that plays in GRPO."""
-    return suite.grpo.engine or "transformers"

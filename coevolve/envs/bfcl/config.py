@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from coevolve.config.environments import EnvSection, TaskSelection
 from coevolve.config.sections import Positive, Strict
+from coevolve.envs.bfcl import observations
 
 Category = Literal["base", "miss_param", "miss_func", "long_context"]
 
@@ -81,6 +82,11 @@ class BfclConfig(EnvSection):
     def needs_actions(self) -> bool:
         """Whether a message without a call does not end the user's turn."""
         return self.rules.malformed == "answered"
+
+    @staticmethod
+    def is_refused(before: str, action: str | None, observation: str) -> bool:
+        """Whether the call was not executed, or its tool answered with an error."""
+        return observations.output(observation).startswith(observations.ERRORS)
 
     @property
     def note(self) -> str:

@@ -4,6 +4,8 @@ import re
 
 from coevolve.records.episodes import Turn
 
+#: How the output of a call begins that was not executed, or whose tool answered with an error.
+ERRORS = ("Error", '{"error"')
 _RESPONSE = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
 
 
@@ -20,4 +22,4 @@ def output(observation: str) -> str:
 
 def is_refused(before: str, turn: Turn) -> bool:
     """Whether the call was not executed, or its tool answered with an error."""
-    return output(turn.observation).startswith(("Error", '{"error"'))
+    return output(turn.observation).startswith(ERRORS)

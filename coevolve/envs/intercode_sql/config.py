@@ -49,15 +49,13 @@ class SqlExperts(ScriptedOrFile):
 
 
 class SqlServerConfig(Strict):
-    """The database server: `address` if given, else `binary`, else a `mysqld` on PATH, else the kit's own package.
+    """The database server: `binary` if given, else a `mysqld` on PATH, else the kit's own package.
 
-    `address`: `user@host:port` or `user@/path/to/socket`, password in COEVOLVE_SQL_PASSWORD; the server then holds the
-    dump already. A statement runs at most `statement_seconds` and brings at most `rows`. A server of the kit is
-    restarted when its resident memory passes `memory_mb` MiB, or its temporary files `temporary_mb` MiB; one such file
-    holds at most a quarter of that.
+    A statement runs at most `statement_seconds` and brings at most `rows`. The server is restarted when its resident
+    memory passes `memory_mb` MiB, or its temporary files `temporary_mb` MiB; one such file holds at most a quarter of
+    that.
     """
 
-    address: str | None
     binary: str | None
     statement_seconds: Rate
     rows: Positive
@@ -101,6 +99,11 @@ class InterCodeSqlConfig(EnvSection):
         server = identity.partition(" (")[0]
         differs = server and server != COMMITTED_SERVER
         return f"InterCodeSQL: {server}; the committed results have {COMMITTED_SERVER}." if differs else ""
+
+    @staticmethod
+    def is_refused(before: str, action: str | None, observation: str) -> bool:
+        """Whether the server answered the statement with an error."""
+        return observation.startswith("Error executing query")
 
     @property
     def data_files(self) -> dict[str, str]:

@@ -16,12 +16,15 @@ from pymysql.constants import CLIENT
 
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql import dump as dumps
-from coevolve.envs.intercode_sql import server_options
 from coevolve.envs.intercode_sql.server_process import (
+    OPTIONS,
+    SERVER_ID,
+    TEMPLATE_STATEMENTS,
     ServerDirectory,
     ServerProcess,
     chown_to_server_user,
     is_inaccessible_to_server,
+    server_command,
 )
 from coevolve.envs.intercode_sql.server_program import ServerProgram, cache_directory
 from coevolve.errors import UserError
@@ -41,13 +44,7 @@ class DataDirectoryTemplate:
         if not dump.exists():
             raise UserError(f"{dump}: no such file; run the stage that fetches it, or correct `dump.path`.")
         self.program, self.dump = program, dump
-        key = (
-            files.sha256(dump),
-            program.identity,
-            *server_options.OPTIONS,
-            server_options.SERVER_ID,
-            *server_options.TEMPLATE_STATEMENTS,
-        )
+        key = (files.sha256(dump), program.identity, *OPTIONS, SERVER_ID, *TEMPLATE_STATEMENTS)
         digest = hashlib.sha256("\n".join(key).encode()).hexdigest()[:16]
         self.path = cache_directory() / "templates" / f"mysql-{digest}"
 
@@ -129,10 +126,10 @@ def _create_cache_folder(folder: Path) -> None:
 def _initialise(program: ServerProgram, data: Path) -> None:
     """Write the server's system tables to the empty directory `data`."""
     directory = ServerDirectory()
-    command = server_options.server_command(program, directory, data, "--initialize-insecure")
+    command = server_command(program, directory, data, "--initialize-insecure")
     with contextlib.closing(ServerProcess(command, directory)) as process:
         _wait_for_success(process, f"initialise {data}")
-    (data / "auto.cnf").write_text(server_options.SERVER_ID)
+    (data / "auto.cnf").write_text(SERVER_ID)
     chown_to_server_user(data / "auto.cnf")
 
 
@@ -146,14 +143,14 @@ def _wait_for_success(process: ServerProcess, task: str) -> None:
 def _load(program: ServerProgram, data: Path, dump: Path) -> None:
     """Load the dump, compute the tables' statistics, and leave only the reading account."""
     directory = ServerDirectory()
-    command = server_options.server_command(program, directory, data, LOADING_OPTION)
+    command = server_command(program, directory, data, LOADING_OPTION)
     with contextlib.closing(ServerProcess(command, directory)) as process:
         try:
             with wait_until_ready(process, "root") as connection, connection.cursor() as cursor:
                 _execute_all(cursor, dump.read_text(encoding="utf-8"))
                 for table in table_names(cursor, dumps.databases(dump)):
                     _execute_all(cursor, f"ANALYZE TABLE {table}")
-                _execute_all(cursor, ";".join(server_options.TEMPLATE_STATEMENTS))
+                _execute_all(cursor, ";".join(TEMPLATE_STATEMENTS))
                 _execute_all(cursor, "SHUTDOWN")
         except pymysql.MySQLError as error:
             log = directory.last_log_lines()

@@ -13,8 +13,7 @@ from coevolve.envs.base import Setup
 from coevolve.envs.experts import Experts, fixed_script, match_experts, play_expert, read_eto
 from coevolve.envs.intercode_sql import recorded_runs, tasks
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
-from coevolve.envs.intercode_sql.env import InterCodeSql
-from coevolve.envs.intercode_sql.gold_queries import GoldQueries, fingerprint
+from coevolve.envs.intercode_sql.env import GoldQueries, InterCodeSql, fingerprint
 from coevolve.envs.intercode_sql.question_templates import expert_turns, statement_turn
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.task_split import TaskSplit

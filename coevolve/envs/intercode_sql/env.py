@@ -1,16 +1,26 @@
 """The InterCodeSQL environment: a question, SQL statements on a real server, and submission of the last result."""
 
 import dataclasses
+import hashlib
 import re
+import threading
+from collections.abc import Iterable
+from typing import Any
 
 from coevolve.chat.prompts import stated
 from coevolve.config.sections import Quirks
-from coevolve.envs.base import OVER, StepResult, truncate
+from coevolve.envs.base import OVER, EnvError, StepResult, truncate
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
-from coevolve.envs.intercode_sql.gold_queries import GoldQueries
 from coevolve.envs.intercode_sql.reward import is_exact, reward
 from coevolve.envs.intercode_sql.server import DatabaseServer
-from coevolve.envs.intercode_sql.session import MAX_STATEMENT_LENGTH, QueryResult, SqlSession
+from coevolve.envs.intercode_sql.session import (
+    INTERRUPTED,
+    LIMIT_PASSED,
+    MAX_STATEMENT_LENGTH,
+    TIMED_OUT,
+    QueryResult,
+    SqlSession,
+)
 from coevolve.envs.intercode_sql.tasks import SqlItem, item_of
 from coevolve.records.episodes import Task
 
@@ -24,6 +34,34 @@ NEARLY_EXACT = 0.99
 _ACTION = re.compile(r"Action:\s?(.*)", re.DOTALL)
 _SQL = re.compile(r"```sql(.*?)```", re.DOTALL)
 _SUBMIT = re.compile(r"submit\.?", re.IGNORECASE)
+
+
+class GoldQueries:
+    """Rows of the questions' gold queries, each executed once, in a session that no episode uses; thread-safe."""
+
+    def __init__(self, server: DatabaseServer) -> None:
+        self._session = SqlSession(server)
+        self._lock = threading.Lock()
+        self._rows: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+
+    def rows(self, item: SqlItem) -> list[tuple[Any, ...]]:
+        """Rows of the gold query of `item`; like upstream's, a query that fails has none.
+
+        Raises `EnvError` if the query was interrupted, timed out or passed a limit, as on an overloaded machine.
+        """
+        key = (item.database, item.gold)
+        with self._lock:
+            if key not in self._rows:
+                self._session.use(item.database)
+                result = self._session.execute(item.gold)
+                if result.error in (INTERRUPTED, TIMED_OUT, LIMIT_PASSED):
+                    raise EnvError(f"the gold query `{item.gold}` was cut short: {result.error}")
+                self._rows[key] = result.rows or []
+            return self._rows[key]
+
+    def close(self) -> None:
+        """End the session; calling it again has no effect."""
+        self._session.close()
 
 
 class InterCodeSql:
@@ -129,3 +167,11 @@ class InterCodeSql:
 def _result_text(result: QueryResult) -> str:
     """The text that upstream prints for a result: the list of rows, the error, or `None`."""
     return f"Error executing query: {result.error}" if result.error else str(result.rows)
+
+
+def fingerprint(gold_queries: GoldQueries, tasks: Iterable[Task]) -> str:
+    """First 16 hex digits of the sha256 over database, gold query and gold rows of `tasks`, in their order."""
+    digest = hashlib.sha256()
+    for item in map(item_of, tasks):
+        digest.update(repr((item.database, item.gold, gold_queries.rows(item))).encode())
+    return digest.hexdigest()[:16]

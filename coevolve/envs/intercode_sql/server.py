@@ -1,4 +1,4 @@
-"""A database server for sessions: a private server on the dump, or one at a configured address."""
+"""The database server of the sessions: a private one on the dump."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pymysql
 from pymysql.constants import ER
 
 from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql import data_directory, external_server, server_options
+from coevolve.envs.intercode_sql import data_directory
 from coevolve.envs.intercode_sql import dump as dumps
 from coevolve.envs.intercode_sql.config import SqlServerConfig
 from coevolve.envs.intercode_sql.data_directory import DataDirectoryTemplate
-from coevolve.envs.intercode_sql.server_process import ServerDirectory, ServerProcess, chown_to_server_user
+from coevolve.envs.intercode_sql.server_process import (
+    ACCOUNT,
+    ServerDirectory,
+    ServerProcess,
+    chown_to_server_user,
+    server_command,
+    statement_limits,
+)
 from coevolve.envs.intercode_sql.server_program import find_server_program, mysql_identity
 from coevolve.errors import UserError
 
@@ -25,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 #: Seconds beyond a statement's time limit after which a connection without a response is given up.
 GRACE_SECONDS = 5.0
-#: Error numbers for a wrong password, and for an account that takes none.
-ACCESS_DENIED = (ER.ACCESS_DENIED_ERROR, 1698)
 #: Error numbers from here on are raised by the client: the server did not respond.
 MIN_CLIENT_ERROR = 2000
 
@@ -40,8 +45,7 @@ class NoResponseError(EnvError):
 class DatabaseServer(contextlib.AbstractContextManager["DatabaseServer"]):
     """A private server on the dump's databases, started at the first connection and restarted after a crash.
 
-    With `config.address`, connections go to that server, and none is started; the first connection checks that it holds
-    the databases and that the account cannot write. Thread-safe. As a context manager it closes the server.
+    Thread-safe. As a context manager it closes the server.
     """
 
     def __init__(self, config: SqlServerConfig, dump: Path) -> None:
@@ -60,8 +64,9 @@ class DatabaseServer(contextlib.AbstractContextManager["DatabaseServer"]):
     def identity(self) -> str:
         """Name and version that the server reports, such as "MySQL 9.7.4"."""
         if not self._identity:
-            with self.connect() as connection:
-                self._identity = _query_identity(connection)
+            with self.connect() as connection, connection.cursor() as cursor:
+                cursor.execute("SELECT VERSION()")
+                self._identity = mysql_identity(cursor.fetchall()[0][0])
         return self._identity
 
     @property
@@ -90,68 +95,39 @@ class DatabaseServer(contextlib.AbstractContextManager["DatabaseServer"]):
         with self._copy_lock, DatabaseServer(self.config, self._dump) as server:
             yield server
 
-    def databases(self) -> tuple[str, ...]:
-        """Names of the dump's databases, in its spelling."""
-        return dumps.databases(self._dump)
-
     def connect(self, database: str = "") -> Connection:
         """A connection of the reading account, with autocommit and the configured limits; starts the server if needed.
 
-        Raises `EnvError` if no server accepts the connection, `UserError` for an unknown database or a wrong password.
+        Raises `EnvError` if no server accepts the connection, `UserError` for an unknown database.
         """
-        if self.config.address is not None:
-            return self._connect_to_address(self.config.address, database)
         process = self._running_process()
         try:
-            return self._open(database, **_socket_arguments(process))
+            return self._open(database, process)
         except NoResponseError as error:
             logger.warning("the database server is restarted: %s", error)
             self._stop(process)
-            return self._open(database, **_socket_arguments(self._running_process()))
+            return self._open(database, self._running_process())
 
     def close(self) -> None:
         """Stop the private server; calling it again has no effect. The next connection starts another server."""
         if self._process is not None:
             self._stop(self._process)
 
-    def _connect_to_address(self, address: str, database: str) -> Connection:
-        endpoint = external_server.connection_arguments(address)
-        try:
-            with self._lock:
-                if not self._identity:
-                    with self._open("", **endpoint) as checked:
-                        external_server.check_server(checked, address, self.databases())
-                        self._identity = _query_identity(checked)
-            connection = self._open(database, **endpoint)
-            with connection.cursor() as cursor:
-                for name, value in server_options.statement_limits(self.config).items():
-                    cursor.execute(f"SET SESSION {name} = {value}")
-        except pymysql.MySQLError as error:
-            raise EnvError(f"the database server at {address} failed: {error.args[-1]}") from error
-        return connection
-
-    def _open(self, database: str, **endpoint: Any) -> Connection:
+    def _open(self, database: str, process: ServerProcess) -> Connection:
         seconds = self.config.statement_seconds + GRACE_SECONDS
         try:
             return pymysql.connect(
-                **endpoint,
+                unix_socket=process.directory.socket,
+                user=ACCOUNT,
                 database=database or None,
                 autocommit=True,
                 read_timeout=seconds,
                 write_timeout=seconds,
-                # Preparing for TLS takes 50 times as long as connecting to a socket.
-                ssl_disabled="unix_socket" in endpoint,
+                ssl_disabled=True,  # preparing for TLS takes 50 times as long as connecting to a socket
             )
-        except external_server.INSECURE_ERRORS as error:
-            if "unix_socket" in endpoint:
-                raise
-            raise UserError(external_server.INSECURE) from error
         except pymysql.MySQLError as error:
             if error.args[0] == ER.BAD_DB_ERROR:
                 raise UserError(f"the database server has no database `{database}`; correct the task's.") from None
-            if error.args[0] in ACCESS_DENIED:
-                fix = f"correct it or {external_server.PASSWORD_VARIABLE}"
-                raise UserError(f"`server.address`: {error.args[-1]}; {fix}.") from None
             kind = EnvError if error.args[0] < MIN_CLIENT_ERROR else NoResponseError
             raise kind(f"the database server refused a connection: {error.args[-1]}") from error
 
@@ -196,11 +172,11 @@ def _start_on_copy(template: DataDirectoryTemplate, config: SqlServerConfig, reb
         directory = ServerDirectory()
         undo.callback(directory.remove)
         template.copy(directory.data, rebuild)
-        limits = server_options.statement_limits(config).items()
+        limits = statement_limits(config).items()
         directory.init_file.write_text("".join(f"SET GLOBAL {name} = {value};\n" for name, value in limits))
         chown_to_server_user(directory.init_file)
         options = (f"--init-file={directory.init_file}", "--super-read-only=ON")
-        command = server_options.server_command(template.program, directory, directory.data, *options)
+        command = server_command(template.program, directory, directory.data, *options)
         process = ServerProcess(command, directory, config)
         undo.callback(process.close)
         _read_all_tables(process, template.dump)
@@ -211,7 +187,7 @@ def _start_on_copy(template: DataDirectoryTemplate, config: SqlServerConfig, reb
 def _read_all_tables(process: ServerProcess, dump: Path) -> None:
     """Read every table once; raises `EnvError` if one cannot be read."""
     with (
-        data_directory.wait_until_ready(process, server_options.ACCOUNT) as connection,
+        data_directory.wait_until_ready(process, ACCOUNT) as connection,
         connection.cursor() as cursor,
     ):
         try:
@@ -220,18 +196,3 @@ def _read_all_tables(process: ServerProcess, dump: Path) -> None:
         except pymysql.MySQLError as error:
             details = f"{error.args[-1]} {process.directory.last_log_lines()}"
             raise EnvError(f"the database server cannot read its data: {details}") from error
-
-
-def _query_identity(connection: Connection) -> str:
-    """Name and version of a MySQL server; raises `UserError` for another server."""
-    with connection.cursor() as cursor:
-        # The version in MariaDB's handshake begins with a MySQL version, for compatibility.
-        cursor.execute("SELECT VERSION()")
-        text = cursor.fetchall()[0][0]
-    if identity := mysql_identity(text):
-        return identity
-    raise UserError(f"`server.address`: {text} answers there, which is not MySQL; correct it.")
-
-
-def _socket_arguments(process: ServerProcess) -> dict[str, Any]:
-    return {"unix_socket": process.directory.socket, "user": server_options.ACCOUNT}

@@ -13,7 +13,6 @@ from coevolve.errors import UserError
 #: Configuration for use outside a suite: any server of this machine. With 300 sessions MySQL's resident memory is 360
 #: MiB.
 DEFAULT_CONFIG = SqlServerConfig(
-    address=None,
     binary=None,
     statement_seconds=10.0,
     rows=20000,
@@ -63,7 +62,7 @@ def find_server_program(config: SqlServerConfig) -> ServerProgram:
         raise UserError(f"`server.binary`: {config.binary} {fault}; correct it, or leave it empty.")
     if program := _unpacked_program():
         return program
-    fix = "run `envs_setup/mysql.sh`, set `server.address`, or leave the environment out (`without=[intercode_sql]`)"
+    fix = "run `envs_setup/mysql.sh`, set `server.binary`, or leave the environment out (`without=[intercode_sql]`)"
     raise UserError(f"no MySQL on PATH or in {unpacked_servers()}; {fix}.")
 
 

@@ -35,7 +35,7 @@ REFUSED = "Access denied; this statement is not for agents"
 MAX_VARIABLES = 100
 TOO_MANY_VARIABLES = f"A session may use {MAX_VARIABLES} variables"
 SERVER_ENDED = "the database server ended during an episode"
-#: What an agent reads in place of this machine's name, of the private server's directory and of a temporary file there.
+#: What an agent reads in place of this machine's name, of the server's directory and of a temporary file there.
 HOST, DIRECTORY, TEMPORARY_FILE = "mysql", "/var/lib/coevolve", "file"
 #: A statement without these words is not searched for the machine's name, which may be a value of the databases too.
 _ASKS_FOR_HOST = re.compile("hostname|variables", re.IGNORECASE)
@@ -83,7 +83,7 @@ class SqlSession:
         self._limits = server.config
         self._connection: Connection | None = None
         self._database = ""
-        self._socket: str | None = None
+        self._socket = ""
         self._sent = _SentStatements()
         #: The statements that made the state of the connection.
         self._statements: list[str] = []
@@ -160,14 +160,10 @@ class SqlSession:
         """Open another connection to the server that runs now, and execute `statements`."""
         self.close()
         self._connection = self._connect()
-        self._socket = self._socket_of(self._connection)
+        self._socket = str(self._connection.unix_socket)
         self._statements = []
         for text in statements:
             self._result(text)
-
-    def _socket_of(self, connection: Connection) -> str | None:
-        """The socket of a private server; None for a server at an address."""
-        return str(connection.unix_socket) if self._server.config.address is None else None
 
     def _connect(self) -> Connection:
         connection = self._server.connect(self._database)
@@ -179,7 +175,7 @@ class SqlSession:
         if self._server.socket != self._socket:
             raise EnvError(SERVER_ENDED)
         connection = self._connect()
-        if self._socket_of(connection) != self._socket:
+        if connection.unix_socket != self._socket:
             connection.close()
             raise EnvError(SERVER_ENDED)
         return connection
@@ -223,7 +219,7 @@ class SqlSession:
         return rows
 
     def _reproducible_rows(self, statement: str, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Rows in which a private server's directory and this machine's name are constants."""
+        """Rows in which the server's directory and this machine's name are constants."""
         host = gethostname() if _ASKS_FOR_HOST.search(statement) else None
         directory = self._directory
 
@@ -232,19 +228,17 @@ class SqlSession:
                 return cell
             return HOST if cell == host else self._reproducible(cell) if directory in cell else cell
 
-        return [tuple(map(reproducible, row)) for row in rows] if directory else rows
+        return [tuple(map(reproducible, row)) for row in rows]
 
     def _reproducible(self, text: str) -> str:
-        """`text` with constants for the private server's directory and for the names of temporary files in it."""
-        if not self._directory:
-            return text
+        """`text` with constants for the server's directory and for the names of temporary files in it."""
         text = re.sub(rf"({re.escape(self._directory)}/[^'\s]*te?mp/)[^'\s]+", rf"\g<1>{TEMPORARY_FILE}", text)
         return text.replace(self._directory, DIRECTORY)
 
     @property
     def _directory(self) -> str:
-        """The private server's directory; empty for a server at an address."""
-        return str(Path(self._socket).parent) if self._socket else ""
+        """The server's directory."""
+        return str(Path(self._socket).parent)
 
     def _abandon(self, connection: Connection) -> None:
         """Close `connection` without reading the remaining rows, and kill its statement on the server."""

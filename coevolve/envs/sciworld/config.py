@@ -40,6 +40,11 @@ class SciWorldConfig(EnvSection):
     memory_mb: Positive
     read_timeout: Rate
 
+    @staticmethod
+    def is_refused(before: str, action: str | None, observation: str) -> bool:
+        """Whether the simulator did not understand the action."""
+        return observation.startswith("No known action")
+
     @property
     def data_files(self) -> dict[str, str]:
         """Files the task lists and experts are made from, by name."""

@@ -6,6 +6,7 @@ searching a generated catalogue costs as much as one of upstream's of the same s
 
 import collections
 import contextlib
+import functools
 import itertools
 import json
 import random
@@ -13,13 +14,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from coevolve import seeds
-from coevolve.envs.webshop.catalogue import FILE_NAMES
-from coevolve.envs.webshop.json_stream import Json
-from coevolve.envs.webshop.synthetic_words import TRAITS, WORD_LISTS, WordStream, synthetic_vocabulary
+import numpy as np
+from numpy.typing import NDArray
+
+from coevolve import seeds, shipped
+from coevolve.envs.webshop.catalogue import FILE_NAMES, Json
 from coevolve.progress import Progress
 from coevolve.storage import folders
 
+#: Lists of words and of texts for edge cases, by name. `function_words` are the most frequent words of the vocabulary;
+#: the others are made of `onsets`, `nuclei` and `forms`, whose suffixes, hyphens and digits exercise the analyzer.
+WORD_LISTS = json.loads((shipped.DATA / "webshop" / "synthetic_words.json").read_text(encoding="utf-8"))
+TRAITS = [
+    f"{how} {what}"
+    for how in ("easy", "quick", "hand", "double", "extra", "long", "non", "super")
+    for what in ("fold", "clean", "made", "lasting", "grip", "seal", "woven", "dry")
+]
+#: Number of synthetic words.
+VOCABULARY_SIZE = 50_000
 _EMPTY_FIELDS = dict.fromkeys(
     (
         *("product_information", "brand_url", "list_price", "availability_quantity", "availability_status"),
@@ -242,3 +254,47 @@ _EDGE_CASES: tuple[Callable[[Json, random.Random, str], None], ...] = (
     lambda entry, rng, text: _add_option_group(entry, f"Trim {text}", [{"value": text}, {"value": "Red"}]),
     lambda entry, rng, text: _add_option_group(entry, "Empty", rng.choice((None, []))),
 )
+
+
+class WordStream:
+    """An infinite stream of words that follow Zipf's law; equal seeds give equal streams."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = seeds.generator(seed, "webshop words")
+        self._table = _zipf_table()
+        self._buffer: list[str] = []
+
+    def take(self, count: int) -> list[str]:
+        """The next `count` words."""
+        if len(self._buffer) < count:
+            self._buffer = self._table[self._rng.integers(0, len(self._table), count + (1 << 16))].tolist()
+        taken = self._buffer[-count:]
+        del self._buffer[-count:]
+        return taken
+
+    def prose(self, count: int) -> str:
+        """Sentences of `count` words in total."""
+        words = self.take(count)
+        return " ".join(f"{' '.join(words[at : at + 11]).capitalize()}." for at in range(0, count, 11))
+
+
+@functools.cache
+def synthetic_vocabulary() -> tuple[str, ...]:
+    """The synthetic words, the same in all catalogues, in order of decreasing frequency."""
+    rng = random.Random(seeds.derive(0, "webshop vocabulary"))
+    onsets, nuclei, forms = (WORD_LISTS[name].split() for name in ("onsets", "nuclei", "forms"))
+    words: dict[str, None] = {}
+    while len(words) < VOCABULARY_SIZE:
+        stem = "".join(rng.choice(onsets) + rng.choice(nuclei) for _ in range(rng.randint(1, 3)))
+        words[rng.choice(forms).format(stem, rng.randint(2, 999))] = None
+    return tuple(words)
+
+
+@functools.cache
+def _zipf_table() -> NDArray[np.object_]:
+    """A million words, each repeated in proportion to its frequency under Zipf's law."""
+    ranked = np.array([*WORD_LISTS["function_words"].split(), *synthetic_vocabulary()], dtype=object)
+    mass = np.cumsum(1.0 / (np.arange(len(ranked)) + 2.7))
+    ranks = np.searchsorted(mass, (np.arange(1 << 20) + 0.5) / (1 << 20) * mass[-1])
+    table: NDArray[np.object_] = ranked[ranks]
+    return table

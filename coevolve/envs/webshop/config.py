@@ -110,6 +110,12 @@ class WebShopConfig(EnvSection):
         """Each observation is a whole prompt if `prompt` has templates."""
         return self.prompt is not None
 
+    @staticmethod
+    def is_refused(before: str, action: str | None, observation: str) -> bool:
+        """Whether the page stayed as it was `before` and the clicked text, if any, does not stand on it."""
+        clicked = (action or "").partition("[")[2].rstrip("]").strip().lower()
+        return observation == before and (not clicked or clicked not in before.lower())
+
     @property
     def play_files(self) -> dict[str, str]:
         """The file of the templates."""

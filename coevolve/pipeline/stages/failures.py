@@ -125,5 +125,4 @@ STAGE = Stage(
     run=run,
     reads=TABLE,
     files=("analysis.json", "analysis.md", "failure_rewards.svg", "mechanism.svg"),
-    modules=("observations",),
 )

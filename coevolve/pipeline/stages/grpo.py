@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coevolve.config.derived.protocol import grpo_engine
 from coevolve.pipeline import work
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import SAMPLED, Stage
@@ -18,7 +17,7 @@ def run(job: Job, out: Path) -> TrainReport:
     from coevolve.train import grpo
 
     config, training = job.suite.grpo, training_run(job, out, start="policy")
-    with online_setup(job, grpo.episodes_per_rank(config), engine=config.engine) as setup:
+    with online_setup(job, grpo.episodes_per_rank(config)) as setup:
         return grpo.run_grpo(setup, config, training)
 
 
@@ -28,7 +27,6 @@ STAGE = Stage(
     reads=(*SAMPLED, "grpo"),
     files=("policy.json", "episodes.jsonl"),
     modules=("domain",),
-    plays=grpo_engine,
     cost=work.of_setting(lambda suite, of: work.playing_work(of, of.explore * suite.grpo.epochs * suite.grpo.group, 1)),
     image="train",
     launchable=True,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Score all trajectories that can be paired (or all pairs), cut to the context, and write `scores.safetensors`.
 
-    One process on one device. It loads the weights as a training does, float32 or quantised, and computes in the
+    One process on one device. It loads the weights as a training does, in float32, and computes in the
     model's `training_dtype` as the trainers do, so that the loss of the first step is ln 2 up to rounding. In bfloat16
     that is several hundredths of a nat a trajectory, because trainings pack their rows otherwise.
     """
@@ -43,7 +43,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     policy = job.file("policy").parent
     renderer = Renderer(loading.load_tokenizer(policy))
     sequences = reference_logps.without_prefixes(ids[: job.model.context] for ids in _sequences(job, renderer))
-    model = policy_io.load_checked(policy, job.model.lora)
+    model = policy_io.load_checked(policy)
     logps = reference_logps.score(model, sequences, Progress("rows").report, job.model.training_dtype)
     reference_logps.write(out / "scores.safetensors", sequences, logps)
     return {"rows": len(sequences), "tokens": sum(map(len, sequences))}

@@ -59,15 +59,10 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
 
 def write_template(model: ModelConfig, out: Path) -> None:
-    """Write the configured chat template, or the checkpoint's with its variables set, where its policies find it."""
-    from coevolve.chat.chat_template import with_variables
-    from coevolve.policies.loading import load_tokenizer
-
-    if not (model.chat_template or model.template_arguments):
-        return
-    text = model.chat_template or load_tokenizer(out).chat_template or ""
-    (file := out / "chat_template.jinja").unlink(missing_ok=True)  # a link to the checkpoint's own
-    files.write_bytes(file, with_variables(text, model.template_arguments or {}).encode())
+    """Write the configured chat template, if there is one, where the model's policies find it."""
+    if model.chat_template:
+        (file := out / "chat_template.jinja").unlink(missing_ok=True)  # a link to the checkpoint's own
+        files.write_bytes(file, model.chat_template.encode())
 
 
 def _link(source: Path, names: Iterable[str], out: Path) -> None:

@@ -1,6 +1,6 @@
 """The calls of user turns, played in an episode."""
 
-from coevolve.envs.bfcl.episode import Episode
+from coevolve.envs.bfcl.env import Episode
 
 
 def golds(scenario):

@@ -21,7 +21,7 @@ from envs.setups import section, setup_of
 
 from coevolve.chat.prompts import write_action
 from coevolve.envs.base import OVER, EnvError
-from coevolve.envs.bfcl import calls, domain, env, observations, replay, scenarios, synthesis, tasks, upstream
+from coevolve.envs.bfcl import calls, domain, env, installation, observations, scenarios, synthesis, tasks, upstream
 from coevolve.envs.bfcl.simulators import Simulators
 from coevolve.envs.bfcl.suspects import suspects
 from coevolve.envs.replay import replay_all
@@ -42,16 +42,18 @@ def having(*classes):
 
 def test_all_golds_earn_one_and_each_output_is_that_of_upstreams_executor():
     counts = {"base": 1142, "miss_param": 1140, "miss_func": 1140, "long_context": 1203}
-    assert {name: replay.replay_gold(name) for name in counts} == {name: (200, n, []) for name, n in counts.items()}
+    assert {name: installation.replay_gold(name) for name in counts} == {
+        name: (200, n, []) for name, n in counts.items()
+    }
 
 
 def test_the_command_prints_the_counts_and_fails_on_a_difference(monkeypatch):
     lines: list[str] = []
     options = types.SimpleNamespace(limit=2)
-    assert replay.run(options, lines.append) == 0
+    assert installation.run(options, lines.append) == 0
     assert lines[0] == "base: 2 episodes, 16 calls, 0 differences"
     monkeypatch.setattr(calls, "MAX_CHARACTERS", 5)  # every gold call is refused here
-    assert replay.run(options, lines.append) == 1
+    assert installation.run(options, lines.append) == 1
 
 
 @pytest.mark.parametrize("keys", [{}, {"rules": {"reward": "binary"}}, {"tools": "json"}])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from envs.intercode_sql.difference_classes import SHARED_STATE, ResultPair, classify, without_bytes_prefix
 
-from coevolve.envs.intercode_sql.gold_queries import GoldQueries
+from coevolve.envs.intercode_sql.env import GoldQueries
 from coevolve.envs.intercode_sql.recorded_runs import ERROR_PREFIX
 from coevolve.envs.intercode_sql.reward import overlap
 from coevolve.envs.intercode_sql.session import QueryResult, SqlSession

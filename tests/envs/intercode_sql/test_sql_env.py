@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coevolve.envs.base import OVER, EnvError, Setup
-from coevolve.envs.intercode_sql import doctor
+from coevolve.envs.intercode_sql import installation
 from coevolve.envs.intercode_sql.domain import pool
-from coevolve.envs.intercode_sql.env import NO_ROWS, NOT_UNDERSTOOD, InterCodeSql
-from coevolve.envs.intercode_sql.gold_queries import GoldQueries
+from coevolve.envs.intercode_sql.env import NO_ROWS, NOT_UNDERSTOOD, GoldQueries, InterCodeSql
 from coevolve.errors import UserError
 
 LANGUAGES = "SELECT Language FROM countrylanguage WHERE CountryCode = 'CHE' ORDER BY Percentage DESC"
@@ -263,7 +262,7 @@ def test_a_killed_server_fails_its_episodes_until_they_start_anew(own_server, co
 
 
 def test_a_preflight_job_starts_the_server(config):
-    check = doctor.started(config)
+    check = installation.started(config)
     assert check.text.startswith("MySQL ") and check.text.endswith(" started") and check.status == "ok"
     broken = config.model_copy(update={"server": config.server.model_copy(update={"binary": "/bin/false"})})
-    assert doctor.started(broken).status == "wrong"
+    assert installation.started(broken).status == "wrong"

@@ -12,7 +12,8 @@ from envs.intercode_sql.sections import question
 from envs.setups import write
 
 from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql.gold_queries import GoldQueries, fingerprint
+from coevolve.envs.intercode_sql.dump import databases
+from coevolve.envs.intercode_sql.env import GoldQueries, fingerprint
 from coevolve.envs.intercode_sql.recorded_runs import read
 from coevolve.envs.intercode_sql.reward import reward
 from coevolve.envs.intercode_sql.session import SqlSession
@@ -104,13 +105,13 @@ def rows_of(server, asked):
 
 
 def test_gold_rows_are_the_same_in_every_pass_and_server_and_after_500_hostile_statements(
-    server, own_server, dev_tasks
+    server, own_server, dump, dev_tasks
 ):
     other, first = own_server(), rows_of(server, dev_tasks)
     assert rows_of(server, dev_tasks) == rows_of(other, dev_tasks) == first
     asked = 0
     with closing(SqlSession(other)) as session:
-        for database in other.databases():
+        for database in databases(dump):
             session.use(database)
             tables = [name for (name,) in session.execute("SHOW TABLES").rows or ()]
             for table in (tables * 3)[:3]:

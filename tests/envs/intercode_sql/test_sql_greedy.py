@@ -6,10 +6,9 @@ from envs.intercode_sql.sections import question, section
 from envs.setups import QUIRKS
 from rollout.playing import content, play
 
-from coevolve.envs.intercode_sql.env import InterCodeSql
-from coevolve.envs.intercode_sql.gold_queries import GoldQueries
+from coevolve.envs.intercode_sql.env import GoldQueries, InterCodeSql
 from coevolve.envs.intercode_sql.session import LIMIT_PASSED, SqlSession
-from coevolve.policies.scripted import ScriptedPolicy
+from coevolve.policies.base import ScriptedPolicy
 from coevolve.records.episodes import StopReason
 
 CITIES = "SELECT Name FROM city WHERE ID = {number} OR ID = @mine ORDER BY ID"

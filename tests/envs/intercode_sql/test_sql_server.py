@@ -1,6 +1,5 @@
-"""What the server holds, who may do what there, and how it is reached."""
+"""What the server holds, and who may do what there."""
 
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,16 +9,14 @@ import pytest
 from envs.intercode_sql.sections import folder
 
 from coevolve.envs.base import EnvError
-from coevolve.envs.intercode_sql import data_directory, server_options
+from coevolve.envs.intercode_sql.dump import databases
 from coevolve.envs.intercode_sql.server import DatabaseServer
-from coevolve.envs.intercode_sql.server_process import ServerDirectory, ServerProcess
-from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, find_server_program
+from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
 from coevolve.errors import UserError
 
 SESSIONS = 200
 #: CPU seconds of a server until it answers.
 READY_SECONDS = 3.0
-PASSWORD = "\u043a\u043b\u044e\u0447"  # is not Latin-1
 ACCESS_DENIED = (1045, 1698, 3118)
 #: Answers that recorded observations depend on, as MySQL 8.0 has them.
 MYSQL_DEFAULTS = {
@@ -41,8 +38,8 @@ def ask(server, statement, database=""):
         return cursor.fetchall()
 
 
-def test_all_tables_are_there_in_any_case_and_what_text_depends_on_is_as_in_mysql_8(server):
-    names = tuple(name.lower() for name in server.databases())
+def test_all_tables_are_there_in_any_case_and_what_text_depends_on_is_as_in_mysql_8(server, dump):
+    names = tuple(name.lower() for name in databases(dump))
     present = {row[0] for row in ask(server, "SHOW DATABASES")}
     assert len(names) == 20 and set(names) <= present
     assert ask(server, f"SELECT COUNT(*) FROM mysql.innodb_table_stats WHERE database_name IN {names}") == ((81,),)
@@ -109,82 +106,3 @@ def test_two_servers_are_independent_and_a_new_one_is_soon_ready(own_server, ser
     assert another.pid is None
     with connection.cursor() as cursor:
         assert cursor.execute("SELECT 1") == 1
-
-
-READERS = ("'reader'@'localhost'", "'remote'@'127.0.0.1'")
-#: What an account may do, and words of the error.
-UNSUITABLE = {
-    "writer": ("SELECT, INSERT ON world_1.* TO @@", r"more than read .*INSERT ON `world_1`.*SHOW VIEW ON battle_death"),
-    "wide": ("SELECT, SHOW VIEW ON *.* TO @@", r"more than read .*SELECT, SHOW VIEW ON \*\.\*"),
-    "curious": ("SELECT (user) ON mysql.user TO @@", r"more than read .*ON `mysql`\.`user`"),
-    "generous": ("SELECT ON world_1.* TO @@ WITH GRANT OPTION", "more than read .*GRANT OPTION"),
-    "narrow": ("SELECT ON world_1.* TO @@", "no database battle_death, car_1"),
-}
-
-
-@pytest.fixture(scope="module")
-def addresses(root, dump):
-    """Addresses by account of a server that was not started by `DatabaseServer`."""
-    program, directory = find_server_program(DEFAULT_CONFIG), ServerDirectory()
-    data_directory.DataDirectoryTemplate(program, dump).copy(directory.data)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    statements = [f"CREATE USER 'reader'@'localhost' IDENTIFIED BY '{PASSWORD}'", "CREATE USER 'remote'@'127.0.0.1'"]
-    finish = (root / "containers/mysql-server/finish.sql").read_text().splitlines()
-    grants = [line.removesuffix(";") for line in finish if line.startswith("GRANT")]
-    statements += [grant.replace("'coevolve'@'%'", account) for grant in grants for account in READERS]
-    for user, granted in UNSUITABLE.items():
-        statements += [
-            f"CREATE USER '{user}'@'localhost'",
-            f"GRANT {granted[0]}".replace("@@", f"'{user}'@'localhost'"),
-        ]
-    directory.init_file.write_text("".join(f"{statement};\n" for statement in statements), encoding="utf-8")
-    directory.init_file.chmod(0o644)
-    options = (
-        f"--init-file={directory.init_file}",
-        "--skip-networking=OFF",
-        f"--port={port}",
-        "--bind-address=127.0.0.1",
-    )
-    process = ServerProcess(server_options.server_command(program, directory, directory.data, *options), directory)
-    data_directory.wait_until_ready(process, server_options.ACCOUNT).close()
-    yield {user: f"{user}@{directory.socket}" for user in ("reader", *UNSUITABLE)} | {
-        "remote": f"remote@127.0.0.1:{port}"
-    }
-    process.close()
-
-
-@pytest.mark.parametrize("user", ["reader", "remote"])
-def test_a_server_at_an_address_is_used(user, addresses, server, own_server, monkeypatch):
-    monkeypatch.setenv("COEVOLVE_SQL_PASSWORD", PASSWORD if user == "reader" else "")
-    given = own_server(address=addresses[user], rows=5)
-    assert len(ask(given, "SELECT * FROM city", "world_1")) == 5
-    assert (given.pid, given.identity) == (None, server.identity)
-
-
-@pytest.mark.parametrize("user", UNSUITABLE)
-def test_an_unsuitable_server_at_an_address_is_refused(user, addresses, own_server):
-    given = own_server(address=addresses[user])
-    for _ in range(2):
-        with pytest.raises(UserError, match=UNSUITABLE[user][1]):
-            given.connect("world_1")
-
-
-@pytest.mark.parametrize(
-    "address",
-    ["", "localhost", "user@", "user@host", "@host:3306", "user@host:port", "/tmp/socket", "u@a..b:1", "u@host:65536"],
-)
-def test_an_address_that_is_none_is_the_users_error(address, own_server):
-    with pytest.raises(UserError, match=r"server\.address"):
-        own_server(address=address).connect()
-
-
-def test_a_wrong_password_is_the_users_error_and_nobody_there_an_environments(
-    addresses, own_server, monkeypatch, tmp_path
-):
-    monkeypatch.setenv("COEVOLVE_SQL_PASSWORD", "secret")
-    with pytest.raises(UserError, match=r"server\.address.*Access denied.*COEVOLVE_SQL_PASSWORD"):
-        own_server(address=addresses["reader"]).connect()
-    with pytest.raises(EnvError, match="refused a connection"):
-        own_server(address=f"user@{tmp_path}/no.sock").connect()

@@ -5,8 +5,8 @@ import contextlib
 import pytest
 
 from coevolve.envs.sciworld.env import SciWorld
+from coevolve.envs.sciworld.installation import GOLD, MEMORY_MB, READ_TIMEOUT_S
 from coevolve.envs.sciworld.jvm import Simulator
-from coevolve.envs.sciworld.replay import GOLD, MEMORY_MB, READ_TIMEOUT_S
 from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl
 

@@ -8,7 +8,7 @@ from envs.sciworld.recorded_paths import ROUNDING, recorded_paths
 from coevolve.envs.experts import fixed_script, play_expert
 from coevolve.envs.replay import replay, replay_all
 from coevolve.envs.sciworld.env import SciWorld
-from coevolve.envs.sciworld.replay import replay_file, run
+from coevolve.envs.sciworld.installation import replay_file, run
 from coevolve.envs.sciworld.tasks import DATA, task_of
 from coevolve.errors import UserError
 from coevolve.records.episodes import StopReason

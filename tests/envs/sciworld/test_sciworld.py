@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError
 from coevolve.envs.sciworld.env import ACTION_LENGTH, SciWorld, first_line
+from coevolve.envs.sciworld.installation import MEMORY_MB, READ_TIMEOUT_S
 from coevolve.envs.sciworld.jvm import HOME, Simulator, World
-from coevolve.envs.sciworld.replay import MEMORY_MB, READ_TIMEOUT_S
 from coevolve.envs.sciworld.tasks import DATA, task_of
 from coevolve.errors import UserError
 from coevolve.records.episodes import Trajectory

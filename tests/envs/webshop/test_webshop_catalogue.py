@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from envs.webshop.cup import entry, write_catalogue
 
-from coevolve.envs.webshop import json_stream
+from coevolve.envs.webshop import catalogue
 from coevolve.envs.webshop.catalogue import DEFAULT_ATTRIBUTES, Catalogue, Instruction, Product
 from coevolve.envs.webshop.shop import Shop
 from coevolve.errors import UserError
@@ -33,13 +33,13 @@ def test_a_file_larger_than_what_is_held_reads_as_json_reads_it(tmp_path, layout
     path = tmp_path / "array.json"
     text = json.dumps(expected, **layout)
     path.write_bytes(b" \n" + text.encode("utf-8", "replace") + b"\r\n ")
-    assert path.stat().st_size > 60 * json_stream.WINDOW_BYTES[1]
-    found = list(json_stream.read_objects(path))
+    assert path.stat().st_size > 60 * catalogue.WINDOW_BYTES[1]
+    found = list(catalogue.read_objects(path))
     assert [entry for _, entry in found] == json.loads(path.read_bytes())
     assert [position for position, _ in found] == sorted(position for position, _ in found)
     assert path.read_bytes()[found[-1][0] :].strip() == b"]"
     path.write_text(" [ ] ")
-    assert list(json_stream.read_objects(path)) == []
+    assert list(catalogue.read_objects(path)) == []
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def test_a_damaged_file_is_named_with_the_byte(tmp_path, content, byte):
     path = tmp_path / "items_shuffle.json"
     path.write_bytes(content)
     with pytest.raises(UserError, match=rf"items_shuffle\.json: is damaged or truncated at byte {byte} "):
-        list(json_stream.read_objects(path))
+        list(catalogue.read_objects(path))
 
 
 def test_a_text_without_an_end_is_not_read_to_the_end_of_the_file(tmp_path):
     path = tmp_path / "items_shuffle.json"
-    path.write_bytes(b'[{"a": "' + b"x" * (2 * json_stream.WINDOW_BYTES[-1]))
-    for_ever = json_stream.read_objects(path)
+    path.write_bytes(b'[{"a": "' + b"x" * (2 * catalogue.WINDOW_BYTES[-1]))
+    for_ever = catalogue.read_objects(path)
     with pytest.raises(UserError, match="is damaged or truncated at byte 7 "):
         next(for_ever)
 

@@ -3,8 +3,7 @@ from collections import Counter
 
 from coevolve.envs.webshop import lucene_analyzer
 from coevolve.envs.webshop.catalogue import Catalogue
-from coevolve.envs.webshop.catalogue_generator import ProductShares, generate
-from coevolve.envs.webshop.synthetic_words import WORD_LISTS
+from coevolve.envs.webshop.catalogue_generator import WORD_LISTS, ProductShares, generate
 from coevolve.storage import files
 
 

@@ -13,10 +13,8 @@ from coevolve.train.online import OnlineSetup
 
 
 @contextlib.contextmanager
-def online_setup(
-    job: Job, episodes: int, tasks: Sequence[Task] | None = None, engine: str | None = None
-) -> Iterator[OnlineSetup]:
-    """Environments for up to `episodes` episodes in parallel, the tasks (None: the input `tasks`), and what plays."""
+def online_setup(job: Job, episodes: int, tasks: Sequence[Task] | None = None) -> Iterator[OnlineSetup]:
+    """Environments for up to `episodes` episodes in parallel, and the tasks (None: the input `tasks`)."""
     config = job.suite.rollout
     with environments(env_setup(job), min(job.env.workers, episodes)) as envs:
         yield OnlineSetup(
@@ -28,5 +26,4 @@ def online_setup(
             max_new_tokens=config.max_new_tokens,
             retries=config.retries,
             dtype=job.suite.sampler.dtype,
-            vllm=job.devices if engine else None,
         )

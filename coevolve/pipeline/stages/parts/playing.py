@@ -16,10 +16,9 @@ from coevolve.errors import UserError, brief
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stages.parts.environment import env_setup
 from coevolve.pipeline.stages.parts.prompting import prompt_builder
-from coevolve.policies import endpoint, engines
-from coevolve.policies.base import Conversation, Policy
+from coevolve.policies import endpoint
+from coevolve.policies.base import Conversation, EngineSettings, Policy, engine_player
 from coevolve.policies.endpoint import Usage
-from coevolve.policies.engines import EngineSettings
 from coevolve.records.episodes import Sampling, StopReason, Task, Trajectory, Turn
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.rollout import rollout
@@ -56,7 +55,7 @@ def load_player(job: Job, policy: Path | None, episodes: int) -> tuple[Policy, i
     import torch
 
     torch.set_num_threads(job.threads)
-    return engines.load_player(engine(job.suite, job.wildcards["model"]), policy, engine_settings(job, episodes))
+    return engine_player(engine(job.suite, job.wildcards["model"]), policy, engine_settings(job, episodes))
 
 
 def play(

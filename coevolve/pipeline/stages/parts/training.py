@@ -19,8 +19,7 @@ def training_run(job: Job, out: Path, start: str = "start") -> TrainingRun:
     """The training from the input policy called `start` to `out`, in a process that is ready for it."""
     prepare_process(job.threads)
     model, folder = job.model, job.file(start).parent
-    types = model.training_dtype, model.final_dtype
-    return TrainingRun(folder, out, job.work, job.seed, model.lora, model.context, *types)
+    return TrainingRun(folder, out, job.work, job.seed, model.lora, model.context, model.training_dtype)
 
 
 def prepare_process(threads: int) -> None:

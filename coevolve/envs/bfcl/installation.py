@@ -1,10 +1,13 @@
-"""Replays all gold calls beside upstream's executor: `coevolve replay bfcl`."""
+"""Whether BFCL's simulators are here and answer as upstream's executor does: `coevolve replay bfcl`."""
 
 import argparse
 from collections.abc import Callable, Iterator
 
 from coevolve.arguments import positive
+from coevolve.assets.checks import Check, run_check
 from coevolve.envs.bfcl import scenarios
+from coevolve.envs.bfcl.config import BfclConfig
+from coevolve.errors import UserError
 
 HELP = "Replay all gold calls and compare each output with upstream's executor."
 
@@ -36,9 +39,21 @@ def replay_gold(category: str, limit: int | None = None) -> tuple[int, int, list
     return len(chosen), calls, [text for scenario in chosen for text in _differences(scenario)]
 
 
+def check(config: BfclConfig | None) -> Check:
+    """Plays the gold calls of five scenarios."""
+    return run_check("BFCL", _played)
+
+
+def _played() -> str:
+    episodes, _, differences = replay_gold("base", 5)
+    if differences:
+        raise UserError(f"{differences[0]}; run `make -B setup`.")
+    return f"{episodes} gold conversations replayed, none differs"
+
+
 def _differences(scenario: scenarios.Scenario) -> Iterator[str]:
     from coevolve.envs.bfcl import upstream  # both load the simulators
-    from coevolve.envs.bfcl.episode import Episode
+    from coevolve.envs.bfcl.env import Episode
 
     episode = Episode(scenario, skip_empty=False)
     for number, turn in enumerate(scenario.turns):

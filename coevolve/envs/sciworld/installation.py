@@ -1,4 +1,4 @@
-"""Replays recorded ScienceWorld episodes in the simulator: `coevolve replay sciworld`."""
+"""Whether the ScienceWorld simulator runs here and answers as it was recorded: `coevolve replay sciworld`."""
 
 import argparse
 import contextlib
@@ -6,7 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from coevolve.arguments import positive
+from coevolve.assets.checks import Check, run_check
+from coevolve.envs.base import EnvError
 from coevolve.envs.replay import ReplaySummary, replay_all
+from coevolve.envs.sciworld.config import SciWorldConfig
 from coevolve.envs.sciworld.tasks import DATA
 from coevolve.errors import UserError
 from coevolve.records.episodes import Trajectory
@@ -46,3 +49,18 @@ def replay_file(path: Path, limit: int | None = None) -> ReplaySummary:
     with contextlib.closing(Simulator(MEMORY_MB, READ_TIMEOUT_S)) as simulator:
         env = SciWorld(simulator, "easy", format_error_resets=trajectories[0].protocol == "paper")
         return replay_all(env, trajectories[:limit])
+
+
+def check(config: SciWorldConfig | None) -> Check:
+    """Replays two recorded episodes."""
+    return run_check("ScienceWorld", _replayed)
+
+
+def _replayed() -> str:
+    try:
+        summary = replay_file(GOLD, limit=2)
+    except (ImportError, EnvError, OSError) as error:
+        raise UserError(f"no episode can be played ({' '.join(str(error).split())}); run `make -B setup`.") from None
+    if summary.different:
+        raise UserError(f"{summary.different} of {summary.episodes} recorded episodes differ; run `make -B setup`.")
+    return f"{summary.episodes} recorded episodes replayed, none differs"
