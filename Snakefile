@@ -10,7 +10,7 @@ import sys
 from snakemake.utils import min_version
 
 from coevolve.cli import OFFLINE
-from coevolve.config.derived.sizes import job_resources
+from coevolve.config.machine import job_resources
 from coevolve.errors import UserError
 from coevolve.follow.snakemake_run import SnakemakeRun
 from coevolve.pipeline.machine import snakemake_resources

@@ -10,7 +10,7 @@ too: it tests this script, not a machine.
 
 Weights are random. An MFU counts 6 N operations for each trained token of either side of a pair, and 2 N for each
 token that is only read or sampled, over the data sheet's peak. The planned figures are those of `configs/machines/
-h100.yaml` and of `training_memory` (coevolve/config/derived/sizes.py). A committed table has those of its commit.
+h100.yaml` and of `training_memory` (coevolve/config/models.py). A committed table has those of its commit.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def trained(row: str, shape: str = "one", adapters: bool = False) -> Callable[[S
     def measure(sizes: Sizes, _: Path) -> Outcome:
         import train
 
-        from coevolve.config.sections import LoraConfig
+        from coevolve.train.settings import LoraConfig
 
         lora = LoraConfig(rank=16, alpha=32, dropout=0.0, target_modules="all-linear") if adapters else None
         setting = training(sizes, shape, lora=lora)
@@ -255,7 +255,7 @@ def judged(row: Any, setting: Any, name: str, adapters: bool) -> Outcome:
 
 def planned_memory(parameters: int, setting: Any, row: str, adapters: bool) -> float:
     """Bytes that the plan counts for the micro-batch of a row: both sides of pairs, or single sequences."""
-    from coevolve.config.derived.sizes import training_memory
+    from coevolve.config.models import training_memory
 
     alike = setting.alike if row.startswith("shared") else 0.0
     tokens = setting.batch * setting.length * (1 if row.startswith("SFT") else 2 - alike)
@@ -329,8 +329,8 @@ def group_steps(sizes: Sizes, work: Path) -> Outcome:
     import rollout
 
     from coevolve.chat.prompts import prompt_messages
-    from coevolve.config.baselines import GrpoConfig
     from coevolve.train import grpo, online, policy_io
+    from coevolve.train.settings import GrpoConfig
 
     group = max(2, sizes.episodes // 8)
     gold = rollout.read_gold()

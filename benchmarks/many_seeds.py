@@ -24,14 +24,13 @@ import numpy as np
 from tabulate import tabulate
 
 from coevolve.config.loading import load_suite
-from coevolve.config.names import PairKind
 from coevolve.config.restriction import as_dict
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import PlannedJob, files_by_name, files_of
 from coevolve.records.base import Record
 from coevolve.records.episodes import Message, PolicyRef, StopReason, Task, Trajectory, Turn
 from coevolve.records.evaluation import EvalRecord
-from coevolve.records.pairs import KindCount, PairingSummary, PreferencePair, TrajectoryCount
+from coevolve.records.pairs import KindCount, PairingSummary, PairKind, PreferencePair, TrajectoryCount
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
 from coevolve.storage import files, jsonl, provenance

@@ -38,8 +38,8 @@ from tabulate import tabulate
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from coevolve.chat.chat_template import Renderer
-from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
+from coevolve.config.suite import quirks
 from coevolve.envs.base import Env, Setup, StepResult
 from coevolve.policies import loading
 from coevolve.policies.base import Completion, Conversation, Policy

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from coevolve.config.environments import Expected
 from coevolve.config.loading import load_suite
+from coevolve.envs.section import Expected
 from coevolve.policies.vllm import AdmissionQueue
 
 ROOT = Path(__file__).parents[1]

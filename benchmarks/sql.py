@@ -31,9 +31,8 @@ try:
 except ModuleNotFoundError:
     raise SystemExit("sql.py needs mysql-connector-python: run `pip install mysql-connector-python`.") from None
 
-from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
-from coevolve.config.sections import Quirks
+from coevolve.config.suite import quirks
 from coevolve.envs.intercode_sql import tasks
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.env import GoldQueries, InterCodeSql
@@ -41,6 +40,7 @@ from coevolve.envs.intercode_sql.question_templates import expert_turns
 from coevolve.envs.intercode_sql.reward import reward
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.records.episodes import Task
+from coevolve.settings.protocol import Quirks
 
 ROOT = Path(__file__).parents[1]
 SESSIONS = (1, 8, 64)

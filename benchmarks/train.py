@@ -38,14 +38,14 @@ from trl import DPOTrainer, SFTTrainer
 from trl import SFTConfig as TrlSftConfig
 
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
-from coevolve.config.names import PairKind
-from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
 from coevolve.pipeline.stages.parts.training import keep_freed_memory
 from coevolve.policies import loading
 from coevolve.records.episodes import Trajectory
+from coevolve.records.pairs import PairKind
 from coevolve.storage import jsonl
 from coevolve.train import dpo, policy_io, reference_logps, sft, tiny_model
 from coevolve.train.dataset import TokenizedPair
+from coevolve.train.settings import DpoConfig, LoraConfig, SftConfig
 
 GOLD = Path(__file__).parents[1] / "data" / "sciworld" / "gold.jsonl"
 #: Tokens of a random Llama's tokenizer.

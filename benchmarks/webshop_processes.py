@@ -20,12 +20,12 @@ from pathlib import Path
 import yaml
 from tabulate import tabulate
 
-from coevolve.config.sections import Quirks
 from coevolve.envs.base import Env, Setup
 from coevolve.envs.webshop import prepared_shop
 from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.workers import environments
 from coevolve.records.episodes import Task
+from coevolve.settings.protocol import Quirks
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 SECTION = CONFIGS / "envs" / "webshop-small.yaml"

@@ -15,16 +15,56 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import SimpleQueue
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
 
 from coevolve import seeds
 from coevolve.chat.prompts import prompt_messages, without_surrogates
-from coevolve.config.names import Protocol
 from coevolve.envs.base import Env, EnvError, InterruptedEpisodeError
 from coevolve.errors import UserError
 from coevolve.policies.base import BatchedPolicy, Completion, ContinuousPolicy, Conversation, Policy
 from coevolve.progress import Progress
 from coevolve.records.episodes import Agent, Message, PolicyRef, Sampling, StopReason, Task, Trajectory, Turn
+from coevolve.settings.protocol import Protocol
+from coevolve.settings.section import Positive, Strict, UnitInterval
 from coevolve.storage.jsonl import Journal
+
+
+class RolloutConfig(Strict):
+    """Exploration: `k` rollouts per instruction, at `temperature` (None: the protocol's).
+
+    An episode that ends in an environment error is restarted up to `retries` times.
+    """
+
+    k: Positive
+    temperature: Annotated[float, Field(ge=0.0)] | None = None
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)]
+    max_new_tokens: Positive
+    retries: Annotated[int, Field(ge=0)]
+
+
+#: choice: two of WebShop's 200 episodes; in a small evaluation, none.
+MAX_ENV_ERRORS = 0.01
+
+
+class EvaluationConfig(Strict):
+    """Each evaluation task is played `samples` times at `temperature` (0: greedy), and the best episode counts.
+
+    More than one sample is Best-of-N judged by the environment's reward: an upper bound, not a policy's result.
+    `max_env_errors`: an evaluation with a larger share of episodes that an error of the environment ended fails.
+    """
+
+    samples: Positive = 1
+    temperature: Annotated[float, Field(ge=0.0)] = 0.0
+    max_env_errors: UnitInterval = MAX_ENV_ERRORS
+
+    @model_validator(mode="after")
+    def _samples_differ(self) -> Self:
+        if self.samples > 1 and self.temperature == 0:
+            raise ValueError("several `samples` need a `temperature` above 0: greedy episodes of a task are equal")
+        return self
+
 
 _log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import torch
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.chat.prompts import prompt_messages
-from coevolve.config.derived.protocol import exploration_temperature, quirks
 from coevolve.config.loading import load_suite
+from coevolve.config.suite import exploration_temperature, quirks
 from coevolve.envs.base import Setup
 from coevolve.envs.registry import domain
 from coevolve.envs.workers import environments

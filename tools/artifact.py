@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
-from coevolve.config.derived.sizes import STATES, parameter_count
 from coevolve.config.loading import as_overrides, load_suite
+from coevolve.config.models import STATES, parameter_count
 from coevolve.export.suite_export import JOBS
 from coevolve.follow import estimates
 from coevolve.pipeline.machine import load_machine

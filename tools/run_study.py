@@ -13,12 +13,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from coevolve.config.derived.methods import for_method
 from coevolve.config.loading import load_suite
-from coevolve.config.names import PairKind
+from coevolve.config.suite import for_method
 from coevolve.export import suite_evidence
 from coevolve.pipeline.plan import Plan
-from coevolve.records.pairs import PreferencePair
+from coevolve.records.pairs import PairKind, PreferencePair
 from coevolve.storage import jsonl, provenance
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import SupportsIndex
 
-from coevolve.config.derived.protocol import quirks
 from coevolve.config.restriction import as_dict, digest
-from coevolve.config.yaml_files import read_yaml
+from coevolve.config.suite import quirks
 from coevolve.envs.base import Env, EnvError, Setup
 from coevolve.envs.registry import domain
 from coevolve.envs.workers import environments
@@ -18,6 +17,7 @@ from coevolve.errors import UserError, brief, suggestion
 from coevolve.pipeline import in_process
 from coevolve.pipeline.plan import Plan
 from coevolve.records.episodes import Task
+from coevolve.settings.yaml_files import read_yaml
 from coevolve.shipped import shipped_file
 
 _log = logging.getLogger(__name__)

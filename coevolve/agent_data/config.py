@@ -6,8 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from coevolve.config.names import Exploration, SignalKind
-from coevolve.config.sections import EndpointConfig, Positive, Rate, Strict, UnitInterval
+from coevolve.policies.settings import EndpointConfig
+from coevolve.settings.section import Positive, Rate, Strict, UnitInterval
+
+SignalKind = Literal["forgetting", "boundary", "rare"]
+#: Where a round's exploration starts: at signals, at random training tasks, or nowhere (the first tasks stay).
+Exploration = Literal["signals", "random", "none"]
 
 
 class TaskEvolutionConfig(Strict):

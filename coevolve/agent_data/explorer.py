@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from coevolve import seeds
 from coevolve.agent_data import prompts
 from coevolve.agent_data.records import Fragment, FragmentDrop, FragmentDropReason, PoolTask, TaskSignal
-from coevolve.config.derived.protocol import exploration_temperature
+from coevolve.config.suite import exploration_temperature
 from coevolve.envs.base import Env, Setup
 from coevolve.envs.synthesis import TaskDraft, TaskSynthesis, synthesis
 from coevolve.pipeline.job import Job

@@ -9,8 +9,8 @@ and learn from pairs as in the first paper.
 from dataclasses import replace
 
 from coevolve.agent_data.stages import explore_tasks, grpo_round, pool_experts, signals, validate_tasks
-from coevolve.config.derived.methods import for_method
-from coevolve.config.derived.recipes import has_pool
+from coevolve.config.suite import for_method
+from coevolve.methods.recipes import has_pool
 from coevolve.pipeline.paper import Iteration, Jobs, Paper
 from coevolve.pipeline.stage import PlannedJob, Subject
 

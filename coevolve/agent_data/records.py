@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from coevolve.config.names import SignalKind
+from coevolve.agent_data.config import SignalKind
 from coevolve.errors import UserError
 from coevolve.records.base import SCHEMA_VERSION, Record
 from coevolve.records.episodes import Agent, PolicyRef, Reward, StopReason, Task, Trajectory, Turn

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TypeVar
 
-from coevolve.config.sections import Source
+from coevolve.assets.settings import Source
 from coevolve.errors import UserError
 from coevolve.storage import archives, files
 

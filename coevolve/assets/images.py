@@ -10,10 +10,10 @@ from typing import Annotated
 import yaml
 from pydantic import Field, model_validator
 
-from coevolve.config.sections import Strict
-from coevolve.config.validation import validated
-from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError
+from coevolve.settings.section import Strict
+from coevolve.settings.validation import validated
+from coevolve.settings.yaml_files import read_yaml
 from coevolve.storage import files
 
 RECIPES = Path("containers/images.yaml")

@@ -2,9 +2,24 @@
 
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
-from coevolve.config.names import ActionLabel
+from pydantic import Field
+
 from coevolve.records.episodes import Message, Trajectory
+from coevolve.settings.protocol import ActionLabel
+from coevolve.settings.section import Strict
+
+
+class PromptConfig(Strict):
+    """The prompt before a task. `examples`: the number of few-shot examples, expert episodes shown as earlier turns.
+
+    `trained`: whether training data contain them too; upstream's do not (quirk 11).
+    """
+
+    examples: Annotated[int, Field(ge=0, le=1)]
+    trained: bool
+
 
 _MARKER = "Action:"
 _LABEL = re.compile(rf"^[ \t]*(?={_MARKER})", re.MULTILINE)

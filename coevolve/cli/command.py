@@ -13,8 +13,8 @@ from coevolve import escaping
 from coevolve.errors import UserError, suggestion
 
 if TYPE_CHECKING:
-    from coevolve.config.sections import Ablation
     from coevolve.config.suite import Suite
+    from coevolve.methods.recipes import Ablation
     from coevolve.pipeline.plan import Plan
 
 #: Jobs read files that were fetched before: libraries stay off the network. Libraries read this when they are imported.

@@ -22,9 +22,8 @@ from coevolve.cli.command import (
     show,
     suite_of,
 )
-from coevolve.config.derived.methods import labels
 from coevolve.config.loading import SITE, load_suite, merged
-from coevolve.config.suite import Suite
+from coevolve.config.suite import Suite, labels
 from coevolve.errors import UserError
 from coevolve.follow import disk, doctor, estimates, node, status
 from coevolve.follow.run_record import RunRecord

@@ -11,9 +11,8 @@ from typing import get_args
 from coevolve import escaping
 from coevolve.arguments import positive
 from coevolve.cli.command import CLAIMS, JSON, OFFLINE, SET, SUITE, argument, command, show, suite_of
-from coevolve.config.derived.methods import labels, with_model
-from coevolve.config.names import Protocol
 from coevolve.config.recorded import given_values
+from coevolve.config.suite import labels, with_model
 from coevolve.export.site_documents import site_documents
 from coevolve.follow import on_disk
 from coevolve.follow.reverify import reverify
@@ -36,6 +35,7 @@ from coevolve.report import (
     why_text,
 )
 from coevolve.report.labels import ReportLabels
+from coevolve.settings.protocol import Protocol
 from coevolve.shipped import shipped_file
 
 EVALUATIONS = Path("results/evaluate_model")

@@ -11,9 +11,9 @@ from typing import Any
 
 from coevolve.config.machine import Machine
 from coevolve.config.suite import Suite
-from coevolve.config.validation import ended, validated
-from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.errors import UserError, suggestion
+from coevolve.settings.validation import ended, validated
+from coevolve.settings.yaml_files import Section, read_yaml
 from coevolve.shipped import FOLDER, shipped_file
 
 #: The machine that `make cluster` describes. Git ignores it.

@@ -6,12 +6,27 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from coevolve.config.sections import Positive, Rate, Strict
+from coevolve.policies.settings import VLLM_DEVICES, VllmDevices
+from coevolve.settings.section import Positive, Rate, Strict
 
 #: A name in Slurm, which YAML may read as a number.
 SlurmName = Annotated[str, Field(coerce_numbers_to_str=True)]
-#: Above this many parameters a training recomputes activations: slower, less memory, the same numbers.
-RECOMPUTE_ABOVE = 1_000_000_000
+CostConstant = Literal["training", "reading", "writing", "vllm_reading", "vllm_writing", "startup_seconds"]
+
+
+def parts(shards: Shards, stage: str, env: str) -> int | None:
+    """The jobs that play one rollout or evaluation of an environment; None if none of any environment is divided."""
+    number = {"rollout": shards.rollout, "evaluate": shards.evaluate}.get(stage, 1)
+    counts = number if isinstance(number, dict) else {env: number}
+    return counts.get(env, 1) if max(counts.values(), default=1) > 1 else None
+
+
+def job_resources(machine: Machine, stage: str) -> JobResources:
+    """The resources of a job of `stage`. A job that only concatenates shards runs locally, without GPUs."""
+    resources = machine.stages.get(stage, machine.stages["default"])
+    if parts(machine.shards, stage, "") is None:
+        return resources
+    return resources.model_copy(update={"local": True, "gpus": 0, "cpus": 1, "processes": 1})
 
 
 class JobResources(Strict):
@@ -44,25 +59,6 @@ class Shards(Strict):
 
     rollout: Positive | dict[str, Positive]
     evaluate: Positive | dict[str, Positive]
-
-
-class VllmDevices(Strict):
-    """vLLM's use of a machine's GPUs, under vLLM's names; no result depends on it beyond rounding.
-
-    `gpu_memory_utilization`: the share of each GPU's memory for weights and KV cache. `max_num_seqs`: the largest
-    batch; further conversations wait. `tensor_parallel_size`: the GPUs that share the weights, all GPUs of a job.
-    """
-
-    gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
-    max_num_seqs: Positive = 256
-    tensor_parallel_size: Positive = 1
-
-
-#: vLLM's devices where a machine sets none of their keys.
-VLLM_DEVICES = VllmDevices()
-
-
-CostConstant = Literal["training", "reading", "writing", "vllm_reading", "vllm_writing", "startup_seconds"]
 
 
 class CostConstants(Strict):

@@ -13,11 +13,11 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from coevolve.config.kinds import known_kinds, section_class
-from coevolve.config.sections import RENAMED
 from coevolve.config.suite import Suite
-from coevolve.config.yaml_files import Section
+from coevolve.envs.section import known_kinds, section_class
 from coevolve.errors import UserError, suggestion
+from coevolve.methods.recipes import RENAMED
+from coevolve.settings.yaml_files import Section
 
 #: The keys that are about a machine (`envs.KIND.KEY`), and the values that readers of records have for them. A record's
 #: own values are never used.

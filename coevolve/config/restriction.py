@@ -8,9 +8,8 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from coevolve.config.derived.protocol import quirks
-from coevolve.config.sections import Recipe
-from coevolve.config.suite import Suite
+from coevolve.config.suite import Suite, quirks
+from coevolve.methods.recipes import Recipe
 
 #: Values that replace the fields which no job reads, so that editing such a field reruns nothing.
 _BLANK: dict[str, Any] = {"label": "", "source": "", "iterations": None, "settings": {}, "expected": None}

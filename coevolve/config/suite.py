@@ -6,20 +6,26 @@ its config digest covers exactly these (`coevolve.pipeline.plan`).
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import Field, NonNegativeInt, model_validator
+from pydantic import Field, NonNegativeInt, ValidationError, model_validator
 
 from coevolve.agent_data.config import TaskEvolutionConfig
-from coevolve.config import sections
-from coevolve.config.baselines import EvaluationConfig, GrpoConfig, PpoConfig, SelectionConfig, StepsConfig
-from coevolve.config.derived.methods import for_method, models_of, supports
-from coevolve.config.derived.protocol import exploration_temperature
-from coevolve.config.derived.recipes import has_rollouts, prompting_only, trained_on_pairs
-from coevolve.config.kinds import EnvConfig
-from coevolve.config.names import Protocol
-from coevolve.config.sections import Positive, Strict
-from coevolve.errors import suggestion
+from coevolve.assets.settings import Source
+from coevolve.chat.prompts import PromptConfig
+from coevolve.config.models import ModelConfig
+from coevolve.config.report import RegimeConfig, ReportConfig
+from coevolve.envs.section import EnvConfig, has_module
+from coevolve.errors import UserError, suggestion
+from coevolve.methods.recipes import Ablation, Recipe, has_pool, has_rollouts, prompting_only, trained_on_pairs
+from coevolve.methods.settings import PairingConfig, SelectionConfig, StepsConfig
+from coevolve.policies.settings import SamplerConfig
+from coevolve.rollout import EvaluationConfig, RolloutConfig
+from coevolve.settings.protocol import Protocol, Quirks
+from coevolve.settings.section import Positive, Strict
+from coevolve.settings.validation import explain
+from coevolve.train.settings import DpoConfig, GradientsConfig, GrpoConfig, PpoConfig, SftConfig
 
 #: A name that becomes part of a path; of a model, an environment or a download it can have points and dashes.
 Name = Annotated[str, Field(pattern=r"^\w+$")]
@@ -43,32 +49,32 @@ class Suite(Strict):
 
     suite: Name
     protocol: Protocol
-    protocols: dict[Protocol, sections.Quirks]
+    protocols: dict[Protocol, Quirks]
     seeds: Annotated[list[NonNegativeInt], Field(min_length=1, max_length=256)]  # a plan of more takes minutes
     looks: list[Positive] = Field(default_factory=list)
-    models: dict[DottedName, sections.ModelConfig]
-    sources: dict[DottedName, sections.Source] = Field(default_factory=dict)
+    models: dict[DottedName, ModelConfig]
+    sources: dict[DottedName, Source] = Field(default_factory=dict)
     envs: Annotated[dict[DottedName, EnvConfig], Field(min_length=1)]
     iterations: dict[str, Positive]
     without: list[str] = Field(default_factory=list)
     methods: Annotated[list[str], Field(min_length=1)]
-    recipes: dict[Name, sections.Recipe]
-    ablations: dict[Name, sections.Ablation] = Field(default_factory=dict)
-    sft: sections.SftConfig
-    dpo: sections.DpoConfig
-    prompt: sections.PromptConfig
-    rollout: sections.RolloutConfig
-    sampler: sections.SamplerConfig
-    pairing: sections.PairingConfig
+    recipes: dict[Name, Recipe]
+    ablations: dict[Name, Ablation] = Field(default_factory=dict)
+    sft: SftConfig
+    dpo: DpoConfig
+    prompt: PromptConfig
+    rollout: RolloutConfig
+    sampler: SamplerConfig
+    pairing: PairingConfig
     evaluation: EvaluationConfig
     selection: SelectionConfig
     steps: StepsConfig
     ppo: PpoConfig
     grpo: GrpoConfig
     task_evolution: TaskEvolutionConfig
-    report: sections.ReportConfig
-    regime: sections.RegimeConfig
-    gradients: sections.GradientsConfig
+    report: ReportConfig
+    regime: RegimeConfig
+    gradients: GradientsConfig
 
     @model_validator(mode="after")
     def _methods_are_recipes(self) -> Suite:
@@ -184,3 +190,96 @@ class Suite(Strict):
     def _require_recipe(self, key: str, method: str) -> None:
         if method not in self.recipes:
             raise ValueError(f"{key}: `{method}` is not a recipe{suggestion(method, self.recipes)}")
+
+
+def for_method(suite: Suite, method: str, agent: str | None = None) -> Suite:
+    """The suite with a recipe's `settings`, then those of one of its agents; raises `ValueError` if one is wrong."""
+    recipe = suite.recipes[method]
+    changed = _applied(suite, recipe.settings, f"recipes.{method}.settings")
+    if agent in recipe.agents:
+        changed = _applied(changed, recipe.agents[agent].settings, f"recipes.{method}.agents.{agent}.settings")
+    return changed
+
+
+def _applied(suite: Suite, settings: Mapping[Any, dict[str, Any]], key: str) -> Suite:
+    changed: dict[str, Any] = {}
+    for name, values in settings.items():
+        if (section := getattr(suite, name, None)) is None:
+            continue
+        try:
+            changed[name] = type(section).model_validate({**dict(section), **values})
+        except ValidationError as error:
+            raise ValueError(f"{key}.{name}: {explain(error, type(section), {})}") from None
+    return suite.model_copy(update=changed)
+
+
+def iterations_of(suite: Suite, env: str, method: str) -> int:
+    """Iterations of a method in an environment: the recipe's, else the environment's."""
+    iterations = suite.recipes[method].iterations
+    return suite.iterations[env] if iterations is None else iterations
+
+
+def failure_trainings(suite: Suite, env: str, method: str) -> int:
+    """Iterations in which a failure agent is trained, if it learns: all but the last, after which it does not explore.
+
+    All, if it is trained before the target.
+    """
+    return iterations_of(suite, env, method) - (suite.recipes[method].learns != "failure_agent_first")
+
+
+def supports(suite: Suite, method: str) -> bool:
+    """Whether the suite has the method's model and all that it takes from other environments, and can make its tasks.
+
+    Tiny models have a tokenizer per environment, so a policy of one environment cannot start in another.
+    """
+    recipe = suite.recipes[method]
+    if recipe.model and recipe.model not in suite.models:
+        return False
+    if has_pool(recipe) and not all(has_module(env.kind, "synthesis") for env in suite.envs.values()):
+        return False
+    agents = recipe.agents.values()
+    foreign = {other for agent in agents for env, other in agent.foreign.items() if env in suite.envs}
+    tiny = any(model.tiny for model in suite.models.values())
+    return not foreign or (not tiny and foreign <= suite.envs.keys() and "coevolve" in suite.recipes)
+
+
+def models_of(suite: Suite, method: str | None = None) -> list[str]:
+    """The keys of the models that a method is run with: its own, or the suite's, which no row has for itself."""
+    of_rows = {recipe.model for recipe in suite.recipes.values()}
+    if method is not None and (model := suite.recipes[method].model):
+        return [model] if model in suite.models else []
+    return [name for name in suite.models if name not in of_rows]
+
+
+def with_model(suite: Suite, model: str | None = None) -> Suite:
+    """The suite with one of its models, by default the first, beside those that rows have for themselves.
+
+    Raises `UserError` for an unknown model.
+    """
+    names = models_of(suite)
+    name = names[0] if model is None else model
+    if name not in names:
+        raise UserError(f"suite `{suite.suite}` has no model `{name}`; name one of {', '.join(names)}.")
+    kept = {key: value for key, value in suite.models.items() if key == name or key not in names}
+    return suite.model_copy(update={"models": kept})
+
+
+def labels(suite: Suite) -> dict[str, str]:
+    """The label of every method by its key."""
+    return {method: recipe.label for method, recipe in suite.recipes.items()}
+
+
+def quirks(suite: Suite) -> Quirks:
+    """The switches of the suite's protocol."""
+    return suite.protocols[suite.protocol]
+
+
+def exploration_temperature(suite: Suite) -> float:
+    """The temperature of exploration, by default the protocol's; 0 is greedy."""
+    temperature = suite.rollout.temperature
+    return quirks(suite).exploration_temperature if temperature is None else temperature
+
+
+def engine(suite: Suite, model: str) -> str:
+    """The engine of a model's policies: the suite's sampler, or `endpoint`."""
+    return "endpoint" if suite.models[model].endpoint else suite.sampler.engine

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 from typing import Protocol as Interface
 
-from coevolve.config.names import Protocol
-from coevolve.config.sections import Quirks
 from coevolve.records.episodes import Task
+from coevolve.settings.protocol import Protocol, Quirks
 
 #: The observation after the end of an episode, and the one for a text that holds no action.
 OVER = "The episode is over."

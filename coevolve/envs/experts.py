@@ -14,12 +14,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, field_validator
 
 from coevolve.chat.prompts import prompt_messages
-from coevolve.config.names import Protocol
 from coevolve.envs.base import Env, StepResult
 from coevolve.envs.checked import CheckedEnv
 from coevolve.errors import UserError
-from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Message, StopReason, Task, Trajectory, Turn
+from coevolve.records.pairs import Drop, DropReason
+from coevolve.settings.protocol import Protocol
 from coevolve.storage import jsonl
 
 OBSERVATION = "Observation: "

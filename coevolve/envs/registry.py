@@ -1,7 +1,7 @@
 """The contracts of an environment's package, and the lookup of its modules by name.
 
 The package of kind `K` is `coevolve.envs.K`. Every package has the modules `config` (the section, see
-`coevolve.config.environments`) and `domain` (`Domain`). The others are optional: `gold` (`Gold`), `synthesis`
+`coevolve.envs.section`) and `domain` (`Domain`). The others are optional: `gold` (`Gold`), `synthesis`
 (`coevolve.envs.synthesis.TaskSynthesis`), and `installation`, about the environment on this machine. That may have
 `install(config)`, `check(config)`, `started(config)` and the names of `Replay`; no job imports it. No stage imports a
 package: a job's code digest covers its own environment and no other.
@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from coevolve.assets.checks import Check
-from coevolve.config.environments import EnvSection
-from coevolve.config.kinds import EnvConfig, has_module, known_kinds, module_name, section_class
 from coevolve.envs.base import Env, Setup
+from coevolve.envs.section import EnvConfig, EnvSection, has_module, known_kinds, module_name, section_class
 from coevolve.records.episodes import Task, Turn
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
-from coevolve.config.kinds import EnvConfig
 from coevolve.envs import registry
 from coevolve.envs.base import Env, EnvError, Setup
 from coevolve.envs.experts import fixed_script, play_expert
+from coevolve.envs.section import EnvConfig
 from coevolve.errors import UserError
 from coevolve.records.episodes import Task, Trajectory, Turn
 

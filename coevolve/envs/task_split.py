@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from coevolve.config.environments import TaskSelection
+from coevolve.envs.section import TaskSelection
 from coevolve.errors import UserError
-from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Task
+from coevolve.records.pairs import Drop, DropReason
 
 DEVELOPMENT = "development"
 

@@ -20,11 +20,11 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
-from coevolve.config.kinds import distributions
 from coevolve.envs import worker_process
 from coevolve.envs.base import Env, EnvError, InterruptedEpisodeError, Setup, StepResult
 from coevolve.envs.checked import CheckedEnv
 from coevolve.envs.registry import domain
+from coevolve.envs.section import distributions
 from coevolve.errors import UserError
 from coevolve.records.episodes import Task
 from coevolve.storage import code_digest

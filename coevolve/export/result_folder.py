@@ -8,14 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.environments import EnvSection
-from coevolve.config.kinds import known_kinds, section_class
+from coevolve.envs.section import EnvSection, known_kinds, section_class
 from coevolve.errors import UserError
 from coevolve.pipeline.branch import Branch, agent_of
-from coevolve.records.drops import Drop
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import EvalRecord
-from coevolve.records.pairs import PreferencePair
+from coevolve.records.pairs import Drop, PreferencePair
 from coevolve.records.provenance import Provenance
 from coevolve.storage import jsonl, provenance
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from coevolve.config.derived.methods import supports
+from coevolve.config.suite import supports
 from coevolve.pipeline.plan import Plan
 from coevolve.report.html import section_title
 from coevolve.report.view import SiteDocument

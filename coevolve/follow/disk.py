@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coevolve.config.derived.sizes import job_resources, trained_parameters
-from coevolve.config.machine import Machine
+from coevolve.config.machine import Machine, job_resources
+from coevolve.config.models import trained_parameters
 from coevolve.follow import estimates
 from coevolve.follow.pruning import policy_readers
 from coevolve.pipeline.plan import Plan

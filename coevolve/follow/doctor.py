@@ -17,12 +17,11 @@ from typing import Any
 
 from coevolve.assets import images
 from coevolve.assets.checks import Check, run_check
-from coevolve.config.derived.sizes import job_resources
-from coevolve.config.kinds import known_kinds
 from coevolve.config.loading import SITE, load_suite
-from coevolve.config.machine import Machine
+from coevolve.config.machine import Machine, job_resources
 from coevolve.config.suite import Suite
 from coevolve.envs.registry import check
+from coevolve.envs.section import known_kinds
 from coevolve.errors import UserError
 from coevolve.follow import estimates, slurm
 from coevolve.follow.disk import disk as disk_of_run

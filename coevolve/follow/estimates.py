@@ -6,15 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.derived.sizes import STATES, job_resources, parameter_count, training_memory
-from coevolve.config.machine import RECOMPUTE_ABOVE, Machine
-from coevolve.config.sections import DpoConfig, Optimiser
+from coevolve.config.machine import Machine, job_resources
+from coevolve.config.models import STATES, parameter_count, training_memory
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import PlannedJob
 from coevolve.report.costs import Cost, estimate
 from coevolve.storage import files, provenance
+from coevolve.train.settings import RECOMPUTE_ABOVE, DpoConfig, Optimiser
 
 #: The section of the trainings of single sequences, and of pairs.
 OPTIMISERS: dict[str, Callable[[Suite], Optimiser]] = {

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
-from coevolve.config.derived.sizes import job_resources
-from coevolve.config.machine import Machine
+from coevolve.config.machine import Machine, job_resources
 from coevolve.errors import UserError
 from coevolve.follow import estimates
 from coevolve.pipeline.plan import Plan

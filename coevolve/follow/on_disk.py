@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from coevolve.config.derived.methods import iterations_of, models_of, supports
-from coevolve.config.suite import Suite
+from coevolve.config.suite import Suite, iterations_of, models_of, supports
 from coevolve.pipeline.stages.parts import regime_evidence
 from coevolve.pipeline.suite_files import SuiteFiles
 from coevolve.records.evaluation import EvaluationKey

@@ -14,16 +14,12 @@ from queue import SimpleQueue
 from typing import Any, cast
 
 from coevolve.chat.prompts import without_surrogates
-from coevolve.config.environments import EnvSection
-from coevolve.config.kinds import section_class
 from coevolve.config.recorded import settings_here
 from coevolve.config.restriction import digest
-from coevolve.config.sections import Quirks
-from coevolve.config.validation import validated
-from coevolve.config.yaml_files import Section
 from coevolve.envs.base import Env, Setup
 from coevolve.envs.registry import Preparing, domain
 from coevolve.envs.replay import replay
+from coevolve.envs.section import EnvSection, section_class
 from coevolve.envs.workers import environments
 from coevolve.errors import UserError
 from coevolve.pipeline.stages.shard import part
@@ -33,6 +29,9 @@ from coevolve.records.base import Record
 from coevolve.records.episodes import StopReason, Task, Trajectory
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.provenance import Provenance
+from coevolve.settings.protocol import Quirks
+from coevolve.settings.validation import validated
+from coevolve.settings.yaml_files import Section
 from coevolve.storage import files, folders, jsonl, policy_dir, provenance
 
 #: Finds an input of a job by its path in the provenance; None if no file of its sha256 is here.

@@ -15,9 +15,9 @@ import yaml
 
 from coevolve.config.loading import SITE, machine_file, read_machine
 from coevolve.config.machine import JobResources, Machine
-from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError
 from coevolve.follow.slurm import Nodes, Partition
+from coevolve.settings.yaml_files import read_yaml
 from coevolve.storage import files
 
 HEADER = """\

@@ -11,8 +11,8 @@ from typing import Any
 from snakemake.settings.types import DeploymentMethod
 
 from coevolve.assets import images
-from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import as_overrides, given_name, load_suite, machine_file
+from coevolve.config.machine import job_resources
 from coevolve.config.restriction import digest
 from coevolve.config.suite import Suite
 from coevolve.envs import registry

@@ -20,12 +20,19 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 from coevolve.chat.prompts import without_example
-from coevolve.config.names import PairKind
-from coevolve.config.sections import AgentRecipe, FailureSelection, PairingConfig, PairWeights
 from coevolve.errors import UserError
-from coevolve.records.drops import Drop, DropReason
+from coevolve.methods.recipes import AgentRecipe
+from coevolve.methods.settings import FailureSelection, PairingConfig, PairWeights
 from coevolve.records.episodes import Agent, Message, StopReason, Task, Trajectory
-from coevolve.records.pairs import KindCount, PairingSummary, PreferencePair, TrajectoryCount
+from coevolve.records.pairs import (
+    Drop,
+    DropReason,
+    KindCount,
+    PairingSummary,
+    PairKind,
+    PreferencePair,
+    TrajectoryCount,
+)
 
 #: The agents whose trajectories each kind compares: eq. 8 (i), eq. 8 (ii), and eq. 6, which is eq. 8 (iii).
 KIND_AGENTS: Mapping[PairKind, tuple[Agent, Agent]] = {

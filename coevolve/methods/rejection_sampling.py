@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coevolve.config.baselines import SelectionConfig
 from coevolve.errors import UserError
-from coevolve.records.drops import Drop, DropReason
+from coevolve.methods.settings import SelectionConfig
 from coevolve.records.episodes import StopReason, Trajectory
+from coevolve.records.pairs import Drop, DropReason
 
 #: A task and the actions taken in it.
 Actions = tuple[str, tuple[str | None, ...]]

@@ -20,14 +20,11 @@ from itertools import pairwise
 import numpy as np
 from pydantic import Field
 
-from coevolve.config.baselines import StepsConfig
-from coevolve.config.names import PairKind
-from coevolve.config.sections import PairingConfig, PairWeights
 from coevolve.methods.pairing import BuiltPair, PairSide, first_reason, kind_count, preference_pair
+from coevolve.methods.settings import PairingConfig, PairWeights, StepsConfig
 from coevolve.records.base import Record
-from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Reward, StopReason, Task, Trajectory, Turn, turn_messages
-from coevolve.records.pairs import KindCount, PreferencePair
+from coevolve.records.pairs import Drop, DropReason, KindCount, PairKind, PreferencePair
 
 #: Plays tasks from prefixes of turns: one episode each to explore, `StepsConfig.samples` consecutive ones to continue.
 Player = Callable[[Sequence[Task], Sequence[Sequence[Turn]]], Sequence[Trajectory]]

@@ -8,7 +8,6 @@ from typing import Any
 
 from coevolve.config.restriction import as_dict, digest
 from coevolve.config.suite import GENERAL_PROTOCOLS, Suite
-from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.errors import UserError
 from coevolve.pipeline import in_process
 from coevolve.pipeline.branch import Branch
@@ -18,6 +17,7 @@ from coevolve.pipeline.run_job import execute
 from coevolve.pipeline.stage import Subject, files_of
 from coevolve.records.episodes import Task
 from coevolve.report import evaluation_result
+from coevolve.settings.yaml_files import Section, read_yaml
 from coevolve.shipped import shipped_file
 from coevolve.storage import files, jsonl, policy_dir
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from coevolve.config.loading import completed, named_file, suite_file
 from coevolve.config.suite import Suite
-from coevolve.config.validation import validated
-from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.errors import UserError, suggestion
 from coevolve.pipeline import required_files
 from coevolve.pipeline.job_file import JobFile
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.run_job import execute
 from coevolve.pipeline.stage import Inputs, PlannedJob, files_of
+from coevolve.settings.validation import validated
+from coevolve.settings.yaml_files import Section, read_yaml
 from coevolve.shipped import shipped_file
 from coevolve.storage import files, provenance
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from coevolve import seeds
-from coevolve.config.kinds import EnvConfig
-from coevolve.config.machine import VLLM_DEVICES, VllmDevices
-from coevolve.config.sections import ModelConfig, Recipe
+from coevolve.config.models import ModelConfig
 from coevolve.config.suite import Suite
+from coevolve.envs.section import EnvConfig
 from coevolve.errors import UserError
+from coevolve.methods.recipes import Recipe
 from coevolve.pipeline.branch import AgentName, Branch, agent_of
+from coevolve.policies.settings import VLLM_DEVICES, VllmDevices
 from coevolve.records.base import Record
 from coevolve.storage import jsonl
 

@@ -11,12 +11,12 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from coevolve.config.machine import VllmDevices
 from coevolve.config.restriction import as_dict, digest, part_of, whole
 from coevolve.errors import UserError
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.job import NO_BRANCH, seed_of
 from coevolve.pipeline.stage import Inputs, PlannedJob, files_by_name, results_by_name
+from coevolve.policies.settings import VllmDevices
 from coevolve.records.base import SCHEMA_VERSION, Record
 from coevolve.records.provenance import Workload
 from coevolve.storage import files

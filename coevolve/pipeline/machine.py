@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.config import loading
-from coevolve.config.derived.sizes import job_resources
-from coevolve.config.machine import Machine
+from coevolve.config.machine import Machine, job_resources
 from coevolve.errors import UserError, suggestion
 from coevolve.pipeline.registry import ENDS, STAGES
 

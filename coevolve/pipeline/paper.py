@@ -13,13 +13,10 @@ A result lies at `results/<suite>/<model>/<env>/<branch>/<kind>/...`. A *branch*
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from coevolve.config.derived.methods import for_method, iterations_of, models_of
-from coevolve.config.derived.recipes import learns_from_pairs, trains
-from coevolve.config.derived.sizes import parts
-from coevolve.config.derived.training import is_reference_free
-from coevolve.config.kinds import has_module
-from coevolve.config.machine import Shards
-from coevolve.config.suite import Suite
+from coevolve.config.machine import Shards, parts
+from coevolve.config.suite import Suite, for_method, iterations_of, models_of
+from coevolve.envs.section import has_module
+from coevolve.methods.recipes import learns_from_pairs, trains
 from coevolve.pipeline import work
 from coevolve.pipeline.branch import AgentName, Branch
 from coevolve.pipeline.stage import MIRROR, Inputs, PlannedJob, Stage, Subject
@@ -46,6 +43,7 @@ from coevolve.pipeline.stages import (
     train,
     untrained,
 )
+from coevolve.train.settings import is_reference_free
 
 #: Of the models as they are, which all seeds share.
 UNTRAINED = Branch("base/untrained", 0, 0)

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from coevolve.config.derived.methods import for_method, iterations_of, supports
-from coevolve.config.kinds import has_module, module_name
 from coevolve.config.loading import machine_file
 from coevolve.config.machine import Shards
 from coevolve.config.restriction import as_dict, digest, restrict
-from coevolve.config.suite import Suite
+from coevolve.config.suite import Suite, for_method, iterations_of, supports
+from coevolve.envs.section import has_module, module_name
 from coevolve.errors import UserError, suggestion
 from coevolve.pipeline import products
 from coevolve.pipeline.machine import load_machine

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from coevolve.config.derived.recipes import has_pool
+from coevolve.methods.recipes import has_pool
 from coevolve.pipeline.stage import Inputs, PlannedJob, files_of
 from coevolve.pipeline.stages import (
     ablation,

@@ -13,10 +13,11 @@ from pydantic import BaseModel, ValidationError
 
 from coevolve.assets import hub, images
 from coevolve.assets.checks import Check, run_check
-from coevolve.config.sections import ModelConfig, SourceFile
+from coevolve.config.models import ModelConfig
 from coevolve.config.suite import Suite
 from coevolve.pipeline.stage import MIRROR
 from coevolve.records.provenance import Provenance
+from coevolve.settings.section import SourceFile
 from coevolve.storage import files, provenance
 
 #: Files up to this size are hashed by quick checks too.

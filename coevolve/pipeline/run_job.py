@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.kinds import distributions
 from coevolve.config.restriction import digest, part_of
+from coevolve.envs.section import distributions
 from coevolve.errors import UserError
 from coevolve.pipeline import devices
 from coevolve.pipeline.job import Job

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from coevolve.agent_data.loop import BothPapers
-from coevolve.config.derived.methods import iterations_of, models_of
-from coevolve.config.derived.recipes import has_pool
-from coevolve.config.machine import VLLM_DEVICES, Shards, VllmDevices
-from coevolve.config.suite import Suite
-from coevolve.config.yaml_files import extended_files
+from coevolve.config.machine import Shards
+from coevolve.config.suite import Suite, iterations_of, models_of
+from coevolve.methods.recipes import has_pool
 from coevolve.pipeline.branch import AgentName, Branch
 from coevolve.pipeline.paper import Iteration
 from coevolve.pipeline.stage import Inputs, Subject
+from coevolve.policies.settings import VLLM_DEVICES, VllmDevices
 from coevolve.records.evaluation import EvaluationKey, ExplorationKey, SummaryKey
+from coevolve.settings.yaml_files import extended_files
 
 UNDIVIDED = Shards(rollout=1, evaluate=1)
 CLAIMS = "configs/claims.yaml"

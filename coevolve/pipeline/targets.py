@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-from coevolve.config.derived.methods import supports
+from coevolve.config.suite import supports
 from coevolve.pipeline.plan import Plan
 
 

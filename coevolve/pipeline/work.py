@@ -3,18 +3,16 @@
 import math
 from collections.abc import Callable
 
-from coevolve.config.derived.methods import failure_trainings, for_method
-from coevolve.config.derived.recipes import prompting_only, trains
-from coevolve.config.derived.sizes import FORWARD, TRAIN
-from coevolve.config.derived.training import is_reference_free
-from coevolve.config.environments import Expected, ExpectedEpisodes
-from coevolve.config.names import PairKind
-from coevolve.config.sections import DpoConfig
-from coevolve.config.suite import Suite
+from coevolve.config.models import FORWARD, TRAIN
+from coevolve.config.suite import Suite, failure_trainings, for_method
+from coevolve.envs.section import Expected, ExpectedEpisodes
 from coevolve.errors import UserError
+from coevolve.methods.recipes import prompting_only, trains
 from coevolve.pipeline.branch import AgentName, Branch
 from coevolve.pipeline.stage import PlannedJob
+from coevolve.records.pairs import PairKind
 from coevolve.records.provenance import Workload
+from coevolve.train.settings import DpoConfig, is_reference_free
 
 
 def setting(suite: Suite, job: PlannedJob) -> tuple[Suite, Expected]:

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from coevolve import seeds
-from coevolve.config.machine import VLLM_DEVICES, VllmDevices
-from coevolve.config.names import LongPrompt
-from coevolve.config.sections import EndpointConfig
+from coevolve.policies.settings import VLLM_DEVICES, EndpointConfig, VllmDevices
 from coevolve.records.episodes import Message, PolicyRef, Sampling, StopReason, Turn, turn_messages
+from coevolve.settings.protocol import LongPrompt
 
 _MODULES = {"transformers": "hf", "vllm": "vllm", "endpoint": "openai", "scripted": "base"}
 

@@ -4,10 +4,10 @@ import bisect
 from collections.abc import Sequence
 
 from coevolve.chat.chat_template import Ids, Renderer
-from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError
 from coevolve.policies.base import Completion, Conversation
 from coevolve.records.episodes import StopReason
+from coevolve.settings.protocol import LongPrompt
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from coevolve.chat.chat_template import Ids, Renderer
-from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.base import Completion, Conversation, EngineSettings
@@ -20,6 +19,7 @@ from coevolve.policies.context import ContextWindow, common_prefix
 from coevolve.policies.kv_cache import CachedDecoder, Prefill, cache_bytes
 from coevolve.policies.sampling import choose, logps_of, uniforms
 from coevolve.records.episodes import PolicyRef, Sampling
+from coevolve.settings.protocol import LongPrompt
 from coevolve.storage import policy_dir
 
 _log = logging.getLogger(__name__)

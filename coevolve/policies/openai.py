@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from coevolve import seeds
 from coevolve.chat.prompts import without_surrogates
-from coevolve.config.sections import EndpointConfig
 from coevolve.errors import UserError, brief
 from coevolve.policies.base import Completion, ContinuousPolicy, Conversation, EngineSettings
 from coevolve.policies.endpoint import Usage, base_url, check_ref, endpoint_host, endpoint_ref, is_plain
+from coevolve.policies.settings import EndpointConfig
 from coevolve.records.episodes import PolicyRef, Sampling, StopReason, turn_messages
 from coevolve.storage.jsonl import Journal
 

@@ -15,13 +15,13 @@ import torch
 
 from coevolve import seeds
 from coevolve.chat.chat_template import Ids, Renderer
-from coevolve.config.names import LongPrompt
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.base import Completion, ContinuousPolicy, Conversation, EngineSettings
 from coevolve.policies.checkpoint import require_whole
 from coevolve.policies.context import ContextWindow, common_prefix
 from coevolve.records.episodes import PolicyRef, Sampling
+from coevolve.settings.protocol import LongPrompt
 from coevolve.storage import policy_dir
 
 _log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from coevolve.config.names import Protocol
 from coevolve.records.base import SCHEMA_VERSION, Record
+from coevolve.settings.protocol import Protocol
 
 Role = Literal["system", "user", "assistant"]
 Agent = Literal["target", "failure", "expert"]

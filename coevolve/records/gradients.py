@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from coevolve.config.names import PairKind
 from coevolve.records.base import SCHEMA_VERSION, Record
+from coevolve.records.pairs import PairKind
 
 
 class GradientSize(Record):

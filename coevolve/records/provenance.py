@@ -4,11 +4,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from coevolve.config.names import Protocol
 from coevolve.records.base import SCHEMA_VERSION, Record, is_none
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.pairs import PairingSummary
 from coevolve.records.training import TrainReport
+from coevolve.settings.protocol import Protocol
 
 
 class Workload(Record):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from coevolve.config.names import Protocol
 from coevolve.records.base import Record, is_none
+from coevolve.settings.protocol import Protocol
 
 
 class Estimate(Record):

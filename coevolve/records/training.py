@@ -4,8 +4,8 @@ import operator
 
 from pydantic import Field
 
-from coevolve.config.names import PairKind
 from coevolve.records.base import Record, is_none
+from coevolve.records.pairs import PairKind
 
 
 class TrajectoryLogps(Record):

@@ -14,8 +14,7 @@ from typing import Any, Literal
 from pydantic import Field
 from tabulate import tabulate
 
-from coevolve.config.derived.sizes import job_resources
-from coevolve.config.machine import Machine
+from coevolve.config.machine import Machine, job_resources
 from coevolve.envs.registry import is_refused
 from coevolve.records.base import Record
 from coevolve.records.episodes import Trajectory

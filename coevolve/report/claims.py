@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from coevolve.config.names import Protocol
-from coevolve.config.sections import Strict
-from coevolve.config.validation import validated
-from coevolve.config.yaml_files import read_yaml
+from coevolve.settings.protocol import Protocol
+from coevolve.settings.section import Strict
+from coevolve.settings.validation import validated
+from coevolve.settings.yaml_files import read_yaml
 
 Threshold = Annotated[float, Field(gt=0.0, le=1.0)]
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from coevolve.config.derived.sizes import FORWARD, TRAIN, job_resources, parameter_count, trained_parameters
-from coevolve.config.machine import Machine
-from coevolve.config.sections import ModelConfig
+from coevolve.config.machine import Machine, job_resources
+from coevolve.config.models import FORWARD, TRAIN, ModelConfig, parameter_count, trained_parameters
 from coevolve.records.provenance import Workload
 from coevolve.report import drawing
 from coevolve.report.drawing import BarRow

@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 from tabulate import tabulate
 
 from coevolve import seeds
-from coevolve.config.sections import ReportConfig
+from coevolve.config.report import ReportConfig
 from coevolve.errors import UserError
 from coevolve.records.base import Record
 from coevolve.records.tables import Estimate

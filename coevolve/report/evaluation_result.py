@@ -15,10 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from tabulate import tabulate
 
 from coevolve import escaping, seeds
-from coevolve.config.baselines import EvaluationConfig
-from coevolve.config.sections import Quirks, ReportConfig, UnitInterval
-from coevolve.config.validation import validated
-from coevolve.config.yaml_files import read_yaml
+from coevolve.config.report import ReportConfig
 from coevolve.errors import UserError, suggestion
 from coevolve.records.base import Record
 from coevolve.records.episodes import Reward, Sampling, Scalar, StopReason, Trajectory
@@ -26,6 +23,11 @@ from coevolve.records.evaluation import EpisodeNotes, EvalRecord, TurnFlaw
 from coevolve.records.provenance import Provenance
 from coevolve.report import flaws, stats
 from coevolve.report.number_text import with_interval
+from coevolve.rollout import EvaluationConfig
+from coevolve.settings.protocol import Quirks
+from coevolve.settings.section import UnitInterval
+from coevolve.settings.validation import validated
+from coevolve.settings.yaml_files import read_yaml
 from coevolve.storage import files, jsonl, policy_dir, provenance
 
 #: Settings that a file written by hand can state; a file of the kit has further ones, `envs.<environment>.<key>`.

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from coevolve.config.derived.methods import models_of
-from coevolve.config.names import Protocol
-from coevolve.config.suite import Suite
+from coevolve.config.suite import Suite, models_of
 from coevolve.records.base import Record
 from coevolve.records.episodes import Agent, StopReason, Trajectory
 from coevolve.records.evaluation import ExplorationKey, TurnFlaw, turn_flaws
+from coevolve.settings.protocol import Protocol
 from coevolve.storage import jsonl
 
 

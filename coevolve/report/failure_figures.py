@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from coevolve.config.names import PairKind
+from coevolve.records.pairs import PairKind
 from coevolve.report import drawing, stats
 from coevolve.report.analysis import Analysis, FailureRewards, TrajectoryDrift
 from coevolve.report.exploration import AgentRecord

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coevolve import seeds as seeds_of
-from coevolve.config.sections import ReportConfig
+from coevolve.config.report import ReportConfig
 from coevolve.errors import UserError
 from coevolve.records.base import Record
 from coevolve.records.episodes import Agent

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from coevolve import seeds
-from coevolve.config.names import Protocol
-from coevolve.config.sections import ReportConfig
+from coevolve.config.report import ReportConfig
 from coevolve.records.base import Record
 from coevolve.records.tables import Estimate
 from coevolve.report import drawing, stats
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, common_setting
 from coevolve.report.number_text import readable, with_interval
+from coevolve.settings.protocol import Protocol
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

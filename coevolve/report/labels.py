@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coevolve.config.names import PairKind
 from coevolve.config.suite import Suite
 from coevolve.records.episodes import StopReason
+from coevolve.records.pairs import PairKind
 
 #: Results that methods share, in their order, and the experts.
 SHARED = {

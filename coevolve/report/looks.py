@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from coevolve.config.sections import ReportConfig
+from coevolve.config.report import ReportConfig
 from coevolve.config.suite import Suite
 
 #: Points of the grid on which the distribution of a mean is followed from look to look.

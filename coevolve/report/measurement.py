@@ -4,11 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coevolve.config.derived.methods import models_of
-from coevolve.config.names import Protocol
-from coevolve.config.suite import Suite
+from coevolve.config.suite import Suite, models_of
 from coevolve.errors import UserError
 from coevolve.records.evaluation import EvalRecord, EvaluationKey
+from coevolve.settings.protocol import Protocol
 from coevolve.storage import jsonl
 
 

@@ -10,15 +10,14 @@ from typing import Any
 
 from pydantic import AliasPath, BaseModel, Field
 
-from coevolve.config.derived.training import per_iteration
-from coevolve.config.names import PairKind
-from coevolve.config.sections import Recipe
+from coevolve.methods.recipes import Recipe
 from coevolve.records.base import Record
 from coevolve.records.gradients import GradientReport
-from coevolve.records.pairs import PreferencePair
+from coevolve.records.pairs import PairKind, PreferencePair
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
 from coevolve.report.exploration import AgentRecord, Exploration, outcomes
+from coevolve.train.settings import per_iteration
 
 #: A table of `analysis.md`: the text above it, its records, and the fields that its rows are means over.
 RecordTable = tuple[str, Sequence[Record], Sequence[str]]

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from coevolve.config.derived.methods import failure_trainings
-from coevolve.config.names import PairKind
-from coevolve.config.suite import Suite
-from coevolve.records.drops import Drop, DropReason
+from coevolve.config.suite import Suite, failure_trainings
 from coevolve.records.episodes import Agent
 from coevolve.records.evaluation import SummaryKey
-from coevolve.records.pairs import KindCount, PairingSummary
+from coevolve.records.pairs import Drop, DropReason, KindCount, PairingSummary, PairKind
 from coevolve.report import drawing
 from coevolve.report.drawing import BarRow
 from coevolve.report.labels import ReportLabels, kind_label, with_labels, words

@@ -12,16 +12,16 @@ from pathlib import Path
 from pydantic import Field
 from tabulate import tabulate
 
-from coevolve.config.sections import Strict
 from coevolve.config.suite import Suite
-from coevolve.config.validation import validated
-from coevolve.config.yaml_files import read_yaml
 from coevolve.records.base import Record
 from coevolve.report import claims as paper
 from coevolve.report import stats
 from coevolve.report.claims import Claim, Claims
 from coevolve.report.number_text import readable
 from coevolve.report.verdicts import HALF_WIDTH, POWER
+from coevolve.settings.section import Strict
+from coevolve.settings.validation import validated
+from coevolve.settings.yaml_files import read_yaml
 
 
 class Noise(Strict):

@@ -13,13 +13,11 @@ from statistics import fmean
 from tabulate import tabulate
 
 from coevolve import seeds
-from coevolve.config.names import PairKind
-from coevolve.config.sections import RegimeConfig, ReportConfig
+from coevolve.config.report import RegimeConfig, ReportConfig
 from coevolve.records.base import Record
-from coevolve.records.drops import DropReason
 from coevolve.records.episodes import StopReason
 from coevolve.records.evaluation import EvalRecord, ExplorationKey, SummaryKey
-from coevolve.records.pairs import KindCount, PairingSummary
+from coevolve.records.pairs import DropReason, KindCount, PairingSummary, PairKind
 from coevolve.records.training import TrainReport
 from coevolve.report import exploration, learnability, stats
 from coevolve.report.exploration import Exploration

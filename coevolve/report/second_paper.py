@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tabulate import tabulate
 
 from coevolve import seeds
-from coevolve.config.sections import ReportConfig
+from coevolve.config.report import ReportConfig
 from coevolve.config.suite import Suite
 from coevolve.report import flaws, measurement, stats
 from coevolve.report.claims import Claims, SuccessColumn, SuccessRow, SuccessTable

@@ -28,7 +28,7 @@ from typing import Any, Literal, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from coevolve.config.sections import ReportConfig
+from coevolve.config.report import ReportConfig
 from coevolve.errors import UserError
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.tables import Estimate

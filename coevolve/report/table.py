@@ -5,10 +5,10 @@ from pathlib import Path
 
 from tabulate import LATEX_ESCAPE_RULES, tabulate
 
-from coevolve.config.names import Protocol
 from coevolve.records.base import Record
 from coevolve.records.tables import Cell, Estimate
 from coevolve.report.number_text import with_interval
+from coevolve.settings.protocol import Protocol
 from coevolve.storage import files
 
 #: How a caption says that the paper's cell stands in brackets; HTML has it on a line of its own.

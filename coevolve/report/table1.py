@@ -9,7 +9,7 @@ from itertools import product
 from string import ascii_lowercase
 
 from coevolve import seeds
-from coevolve.config.sections import ReportConfig
+from coevolve.config.report import ReportConfig
 from coevolve.records.episodes import StopReason
 from coevolve.records.tables import Cell, Estimate
 from coevolve.report import flaws, stats

@@ -9,7 +9,7 @@ from itertools import accumulate, chain
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from coevolve.config.names import PairKind
+from coevolve.records.pairs import PairKind
 from coevolve.records.training import TrajectoryLogps
 from coevolve.report import drawing, stats
 from coevolve.report.drawing import Points

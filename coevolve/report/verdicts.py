@@ -27,8 +27,8 @@ from typing import Any, Literal, NamedTuple, get_args
 from pydantic import Field
 from tabulate import tabulate
 
-from coevolve.config.derived.sizes import parameter_count
-from coevolve.config.sections import ReportConfig
+from coevolve.config.models import parameter_count
+from coevolve.config.report import ReportConfig
 from coevolve.config.suite import Suite
 from coevolve.records.base import Record, is_none
 from coevolve.report import robustness, stats

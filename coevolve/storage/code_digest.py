@@ -23,7 +23,7 @@ from coevolve.storage import files
 PACKAGE = Path(__file__).parents[1]
 #: The base of configuration sections, what the fields and validators of a class `C` are called (`C (values)`), and what
 #: a module does beside defining names, which whatever is reached in it reaches.
-SECTION, VALUES, BODY = "coevolve.config.sections.Strict", " (values)", "(body)"
+SECTION, VALUES, BODY = "coevolve.settings.section.Strict", " (values)", "(body)"
 
 
 class Definition(NamedTuple):

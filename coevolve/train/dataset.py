@@ -11,7 +11,7 @@ from torch import Tensor
 
 from coevolve import seeds
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.names import PairKind
+from coevolve.records.pairs import PairKind
 
 #: A slot of a global batch that holds no example.
 EMPTY_SLOT = -1

@@ -13,9 +13,7 @@ from torch import Tensor
 
 from coevolve import seeds
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.derived.training import is_reference_free, per_iteration
-from coevolve.config.names import PairKind
-from coevolve.config.sections import DpoConfig
+from coevolve.records.pairs import PairKind
 from coevolve.records.training import ReferenceLevels, TrainReport, TrajectoryLogps
 from coevolve.storage import policy_dir
 from coevolve.train import policy_io, trainer
@@ -23,6 +21,7 @@ from coevolve.train.collate import MicroBatch, PairCollator, collate
 from coevolve.train.dataset import TokenizedPair, cut_to_context, slot_order
 from coevolve.train.losses import PairLosses, TokenLogps, objective, pair_losses
 from coevolve.train.policy_io import TrainingRun
+from coevolve.train.settings import DpoConfig, is_reference_free, per_iteration
 from coevolve.train.trainer import kind_means, report
 
 #: At most so many experts, and so many episodes, are scored after a training: a sample, as each costs a forward pass.

@@ -14,14 +14,14 @@ import torch
 from accelerate.utils import send_to_device  # type: ignore[import-untyped]
 from torch import Tensor
 
-from coevolve.config.names import PairKind
-from coevolve.config.sections import DpoConfig
 from coevolve.errors import UserError
 from coevolve.records.gradients import GradientCosine, GradientSize, KindGradient, PointGradients
+from coevolve.records.pairs import PairKind
 from coevolve.train import policy_io
 from coevolve.train.dataset import TokenizedPair, cut_to_context
 from coevolve.train.dpo import PreferenceTrainer, needs_reference
 from coevolve.train.policy_io import TrainingRun
+from coevolve.train.settings import DpoConfig
 
 #: A float32 tensor on the CPU for each trainable parameter.
 Gradient = Sequence[Tensor]

@@ -22,7 +22,6 @@ from typing import Any
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from coevolve.config.baselines import GrpoConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.checkpoint import require_whole
@@ -32,6 +31,7 @@ from coevolve.storage import policy_dir
 from coevolve.train import online, policy_io, trainer
 from coevolve.train.online import Experience, Explorer, OnlineSetup
 from coevolve.train.policy_io import TrainingRun
+from coevolve.train.settings import GrpoConfig
 
 
 class GroupTrainer(trainer.ScheduledTrainer, GRPOTrainer):  # type: ignore[misc]

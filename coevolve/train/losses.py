@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from coevolve.config.derived.training import objective_parameters
-from coevolve.config.sections import ObjectiveConfig
 from coevolve.train.collate import trajectory_logps
+from coevolve.train.settings import ObjectiveConfig, objective_parameters
 
 
 @dataclass(frozen=True)

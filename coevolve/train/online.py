@@ -16,7 +16,6 @@ from torch.distributed.tensor import DTensor
 
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
-from coevolve.config.names import LongPrompt, Protocol
 from coevolve.envs.base import Env
 from coevolve.errors import UserError
 from coevolve.policies import loading
@@ -24,6 +23,7 @@ from coevolve.policies.hf import TransformersPolicy
 from coevolve.records.episodes import PolicyRef, Sampling, StopReason, Task, Trajectory
 from coevolve.records.training import TrainReport
 from coevolve.rollout import PromptBuilder, rollout
+from coevolve.settings.protocol import LongPrompt, Protocol
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import policy_io, trainer
 from coevolve.train.dataset import TrainingSet, steps_of

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from coevolve.config.sections import LoraConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.checkpoint import read_config
 from coevolve.records.episodes import PolicyRef
 from coevolve.storage import policy_dir
+from coevolve.train.settings import LoraConfig
 
 
 @dataclass(frozen=True)

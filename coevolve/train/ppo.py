@@ -40,7 +40,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, pad
 
 from coevolve import seeds
-from coevolve.config.baselines import PpoConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.records.training import TrainReport
@@ -50,6 +49,7 @@ from coevolve.train import trainer as training
 from coevolve.train.collate import collate
 from coevolve.train.online import Experience, Explorer, OnlineSetup, seeded
 from coevolve.train.policy_io import TrainingRun
+from coevolve.train.settings import PpoConfig
 
 logger = logging.getLogger(__name__)
 

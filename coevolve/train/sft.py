@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor
 
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.sections import PretrainConfig, Supervised
 from coevolve.errors import UserError
 from coevolve.records.training import TrainReport
 from coevolve.storage import policy_dir
@@ -16,6 +15,7 @@ from coevolve.train import policy_io, trainer
 from coevolve.train.collate import MicroBatch, TrajectoryCollator, sft_losses
 from coevolve.train.dataset import cut_to_context, slot_order
 from coevolve.train.policy_io import TrainingRun
+from coevolve.train.settings import PretrainConfig, Supervised
 from coevolve.train.trainer import report
 
 

@@ -10,10 +10,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
 from coevolve import seeds
-from coevolve.config.sections import TinyArchitecture
 from coevolve.errors import UserError
 from coevolve.records.episodes import PolicyRef
 from coevolve.storage import policy_dir
+from coevolve.train.settings import TinyArchitecture
 
 PAD, END = "<|pad|>", "<|end|>"
 SPECIAL_TOKENS = [PAD, END, "<|system|>", "<|user|>", "<|assistant|>"]

@@ -26,14 +26,13 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerContr
 from transformers.trainer_utils import set_seed
 
 from coevolve import seeds
-from coevolve.config.machine import RECOMPUTE_ABOVE
-from coevolve.config.names import PairKind
-from coevolve.config.sections import Optimiser
 from coevolve.errors import UserError
+from coevolve.records.pairs import PairKind
 from coevolve.records.training import ReferenceLevels, TrainReport, TrajectoryLogps
 from coevolve.train import policy_io, varlen_attention
 from coevolve.train.collate import MicroBatch, PairCollator, TrajectoryCollator, add_tiled_head, token_logps
 from coevolve.train.dataset import EMPTY_SLOT, TrainingSet
+from coevolve.train.settings import RECOMPUTE_ABOVE, Optimiser
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from coevolve.agent_data.explorer import TaskExploration
 from coevolve.agent_data.records import Fragment, FragmentDrop, PoolTask, TaskCounts, TaskSignal
 from coevolve.agent_data.stages import grpo_round, validate_tasks
 from coevolve.chat.prompts import write_action
-from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite, read_machine
+from coevolve.config.suite import quirks
 from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import tasks as bfcl_tasks
 from coevolve.envs.registry import domain

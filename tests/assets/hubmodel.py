@@ -1,10 +1,10 @@
 """The model of `hubserver`: a tiny Llama."""
 
-from coevolve.config.sections import TinyArchitecture
 from coevolve.pipeline.stages.parts.training import texts
 from coevolve.records.episodes import Trajectory
 from coevolve.storage import jsonl
 from coevolve.train import tiny_model
+from coevolve.train.settings import TinyArchitecture
 
 ARCHITECTURE = TinyArchitecture(vocab_size=420, hidden_size=32, layers=1, heads=2, intermediate_size=64)
 

@@ -10,7 +10,7 @@ from assets.hubserver import REPO, REVISION, refusal, refuse, serving
 
 from coevolve.assets import downloads
 from coevolve.assets.downloads import ATTEMPTS, fetch
-from coevolve.config.sections import Source
+from coevolve.assets.settings import Source
 from coevolve.errors import UserError
 
 BODY = bytes(range(256)) * 5000

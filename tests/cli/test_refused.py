@@ -11,7 +11,7 @@ import pytest
 from command_line import exit_status
 
 from coevolve.errors import UserError
-from coevolve.records.drops import Drop
+from coevolve.records.pairs import Drop
 from coevolve.storage import files
 from coevolve.storage.jsonl import Journal
 

@@ -9,12 +9,12 @@ import sys
 import pytest
 from snakemake.cli import parse_config
 
-from coevolve.config.derived.methods import for_method
-from coevolve.config.kinds import known_kinds, section_class
 from coevolve.config.loading import as_overrides, given_name, load_suite
 from coevolve.config.restriction import as_dict, restrict
-from coevolve.config.sections import Strict
+from coevolve.config.suite import for_method
+from coevolve.envs.section import known_kinds, section_class
 from coevolve.errors import UserError
+from coevolve.settings.section import Strict
 
 FAILURE = "recipes.coevolve.agents.failure.settings"
 OF_FAILURE = "agents: {failure: {settings: {dpo: {objective: {name: simpo, margin: 0.3}}}}}"

@@ -5,10 +5,9 @@ from collections import Counter
 import pytest
 import yaml
 
-from coevolve.config.derived.methods import for_method
-from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite
-from coevolve.config.machine import Shards
+from coevolve.config.machine import Shards, job_resources
+from coevolve.config.suite import for_method
 from coevolve.errors import UserError
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.machine import load_machine, snakemake_resources

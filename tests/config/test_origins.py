@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from coevolve.config.loading import load_suite, merged
-from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError
+from coevolve.settings.yaml_files import read_yaml
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SUITES = [path for path in sorted(CONFIGS.rglob("*.yaml")) if "\nsuite:" in path.read_text()]

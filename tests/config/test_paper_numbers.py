@@ -9,11 +9,10 @@ from statistics import fmean
 
 import pytest
 
-from coevolve.config.derived.methods import for_method
-from coevolve.config.derived.protocol import quirks
-from coevolve.config.derived.training import per_iteration
 from coevolve.config.loading import load_suite
+from coevolve.config.suite import for_method, quirks
 from coevolve.report import claims as claims_file
+from coevolve.train.settings import per_iteration
 
 #: Key of the suite, value, place.
 NUMBERS = (

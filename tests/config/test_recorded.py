@@ -5,13 +5,13 @@ import re
 import pytest
 
 from coevolve.config import recorded
-from coevolve.config.kinds import known_kinds, section_class
 from coevolve.config.loading import load_suite
 from coevolve.config.recorded import HARMLESS, MACHINE_KEYS, given_values, section_keys, settings_here, undeclared
 from coevolve.config.restriction import as_dict
-from coevolve.config.sections import SourceFile, Strict
 from coevolve.config.suite import Suite
+from coevolve.envs.section import known_kinds, section_class
 from coevolve.errors import UserError
+from coevolve.settings.section import SourceFile, Strict
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite
+from coevolve.config.machine import job_resources
 from coevolve.export.site_documents import site_documents
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan

@@ -9,12 +9,12 @@ from itertools import product
 import pytest
 
 from coevolve.config.loading import load_suite
-from coevolve.config.names import PairKind
 from coevolve.errors import UserError
 from coevolve.methods.pairing import KIND_AGENTS
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import Subject
+from coevolve.records.pairs import PairKind
 
 HOME = "results/smoke_methods"
 WEBSHOP = {"model": "tiny", "env": "webshop"}

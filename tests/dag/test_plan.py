@@ -3,10 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.config.derived.methods import supports
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import Shards
-from coevolve.config.suite import FOLDERS, Suite
+from coevolve.config.suite import FOLDERS, Suite, supports
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.job_file import JobFile
 from coevolve.pipeline.plan import Plan

@@ -80,31 +80,31 @@ CODE = {
     "coevolve/train/grpo.py:completions": {"grpo", "grpo_round"},
     "coevolve/report/regime.py:markdown": {"regime"},
     "coevolve/report/html.py:report": {"page"},
-    "coevolve/config/derived/training.py:per_iteration": {"train", "failures", "page"},
-    "coevolve/config/derived/sizes.py:training_memory": set(),
+    "coevolve/train/settings.py:per_iteration": {"train", "failures", "page"},
+    "coevolve/config/models.py:training_memory": set(),
 }
 STEPS = "    failure_steps: Positive\n"
 #: Other edits (file, text and replacement), and the stages that they reach.
 EDITS = {
     "a new objective": (
         {"train"},
-        ("coevolve/config/names.py", '"ipo", "kto"]', '"ipo", "kto", "hinge"]'),
-        ("coevolve/config/sections.py", '"simpo": ("margin",),', '"simpo": ("margin",), "hinge": ("margin",),'),
+        ("coevolve/train/settings.py", '"ipo", "kto"]', '"ipo", "kto", "hinge"]'),
+        ("coevolve/train/settings.py", '"simpo": ("margin",),', '"simpo": ("margin",), "hinge": ("margin",),'),
         ("coevolve/train/losses.py", '    "kto": kto,\n', '    "kto": kto,\n    "hinge": simpo,\n'),
     ),
     "another threshold of the regime": (
-        {"regime"}, ("coevolve/config/sections.py", STEPS, f"{STEPS}    looks: Positive = 1\n"),
+        {"regime"}, ("coevolve/config/report.py", STEPS, f"{STEPS}    looks: Positive = 1\n"),
     ),
     "a default that no suite overrides": (
         {"pairs", "steps"},
-        ("coevolve/config/sections.py", "drop_conflicts: bool = False", "drop_conflicts: bool = True"),
+        ("coevolve/methods/settings.py", "drop_conflicts: bool = False", "drop_conflicts: bool = True"),
     ),
     "validators, messages and what a suite overrides": (
         set(),
-        ("coevolve/config/sections.py", "if self.batch_size % min(", "if 1 and self.batch_size % min("),
-        ("coevolve/config/yaml_files.py", "a config file holds a mapping", "a file of settings holds a mapping"),
+        ("coevolve/train/settings.py", "if self.batch_size % min(", "if 1 and self.batch_size % min("),
+        ("coevolve/settings/yaml_files.py", "a config file holds a mapping", "a file of settings holds a mapping"),
         ("coevolve/methods/pairing.py", "does not pair whole trajectories", "pairs no whole trajectories"),
-        ("coevolve/config/baselines.py", "    samples: Positive = 1\n", "    samples: Positive = 2\n"),
+        ("coevolve/rollout.py", "    samples: Positive = 1\n", "    samples: Positive = 2\n"),
         ("coevolve/cli/planning.py", "estimated, not measured", "estimated"),
         ("coevolve/follow/status.py", "()} jobs are done", "()} jobs have ended"),
         ("coevolve/pipeline/stages/train.py", "All epochs over the pairs,", "The epochs over the pairs,"),
@@ -149,7 +149,7 @@ def test_an_engine_reaches_the_jobs_that_it_plays(repo, before):
 
 
 def test_a_rule_of_the_protocol_reaches_what_plays(repo, before):
-    reached = stages(changed(repo, before, redefined(repo, "coevolve/config/derived/protocol.py:quirks")))
+    reached = stages(changed(repo, before, redefined(repo, "coevolve/config/suite.py:quirks")))
     assert {"data", "rollout", "evaluate", "steps", "ppo", "grpo_round", "explore_tasks"} <= reached
     assert not {"sft", "train", "pairs", "reference", "pretrain"} & reached
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.config.derived.methods import for_method, iterations_of, with_model
-from coevolve.config.derived.recipes import POOL_LEARNING
 from coevolve.config.loading import load_suite
+from coevolve.config.suite import for_method, iterations_of, with_model
 from coevolve.errors import UserError
+from coevolve.methods.recipes import POOL_LEARNING
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.suite_files import SuiteFiles
 

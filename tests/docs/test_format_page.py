@@ -10,18 +10,16 @@ import yaml
 from coevolve import cli
 from coevolve.assets import images
 from coevolve.assets.hub import Manifest
-from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
-from coevolve.config.names import PairKind
+from coevolve.config.suite import quirks
 from coevolve.follow.reverify import Reverification
 from coevolve.methods import pairing
 from coevolve.pipeline.registry import STAGES
 from coevolve.pipeline.stages.evaluate import records
-from coevolve.records.drops import Drop
 from coevolve.records.episodes import PolicyRef, Task, Trajectory, Turn
 from coevolve.records.evaluation import EpisodeNotes, EvalRecord
 from coevolve.records.gradients import GradientReport
-from coevolve.records.pairs import PairingSummary, PreferencePair
+from coevolve.records.pairs import Drop, PairingSummary, PairKind, PreferencePair
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
 from coevolve.report.comparison import Comparison

@@ -7,10 +7,9 @@ from typing import get_args
 import pytest
 from snakemake.cli import parse_config
 
-from coevolve.config.names import ObjectiveName
-from coevolve.config.sections import OBJECTIVE_PARAMETERS
 from coevolve.errors import UserError
 from coevolve.follow.snakemake_run import SnakemakeRun
+from coevolve.train.settings import OBJECTIVE_PARAMETERS, ObjectiveName
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import yaml
 
-from coevolve.config.kinds import section_class
-from coevolve.config.sections import Quirks
-from coevolve.config.yaml_files import read_yaml
 from coevolve.envs.base import Setup
 from coevolve.envs.registry import domain
+from coevolve.envs.section import section_class
+from coevolve.settings.protocol import Quirks
+from coevolve.settings.yaml_files import read_yaml
 from coevolve.storage import files
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-SECTION = "from coevolve.config.environments import EnvSection\n\n\nclass Guess(EnvSection):\n    size: int\n"
+SECTION = "from coevolve.envs.section import EnvSection\n\n\nclass Guess(EnvSection):\n    size: int\n"
 #: Prints the digest of the code of `game.domain`, and whether anything of `game` was imported for it.
 DIGEST = """
 import sys
@@ -13,7 +13,7 @@ print(code_digest.code_digest("game.domain"), any(name.startswith("game") for na
 print(*sorted(name for name in code_digest.reachable("game.domain") if name.startswith("game")))
 """
 USE = """
-from coevolve.config.kinds import known_kinds, section_class
+from coevolve.envs.section import known_kinds, section_class
 from coevolve.envs.registry import optional
 from coevolve.errors import UserError
 for kind in known_kinds():
@@ -133,7 +133,7 @@ def pool(setup, n):
 """
 PLAY = """
 import os, sys
-from coevolve.config.kinds import section_class
+from coevolve.envs.section import section_class
 from coevolve.envs.base import EnvError, Setup
 from coevolve.envs.workers import environments
 from coevolve.errors import UserError

@@ -6,8 +6,8 @@ import sys
 import pytest
 from checkout import copy_of, environment
 
-from coevolve.config.kinds import has_module, known_kinds, section_class
 from coevolve.envs.registry import is_refused, optional
+from coevolve.envs.section import has_module, known_kinds, section_class
 from coevolve.pipeline.registry import STAGES
 from coevolve.records.episodes import Turn
 from coevolve.storage.code_digest import reachable
@@ -80,7 +80,7 @@ def test_modules_of_the_command_line_and_an_environment_that_a_suite_does_not_na
     package.mkdir()
     (package / "__init__.py").touch()
     section = "class ExtraConfig(EnvSection):\n    extra: int\n"
-    (package / "config.py").write_text(f"from coevolve.config.environments import EnvSection\n\n\n{section}")
+    (package / "config.py").write_text(f"from coevolve.envs.section import EnvSection\n\n\n{section}")
     assert fingerprints(kit) == before
 
 
@@ -98,7 +98,7 @@ def test_every_package_has_a_section_and_a_domain_and_no_stage_reaches_one():
 def test_a_section_and_a_replays_arguments_load_without_the_simulator_or_the_server(kind):
     code = (
         "import argparse, sys\n"
-        "from coevolve.config.kinds import section_class\n"
+        "from coevolve.envs.section import section_class\n"
         "from coevolve.envs.registry import optional\n"
         f"section_class({kind!r})\n"
         f"if hasattr(installation := optional({kind!r}, 'installation'), 'HELP'):\n"

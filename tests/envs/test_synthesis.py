@@ -9,9 +9,9 @@ from envs.setups import QUIRKS, prepared, section, setup_of
 
 from coevolve.agent_data.records import FragmentDropReason, Validation
 from coevolve.agent_data.stages.validate_tasks import judge, observations
-from coevolve.config.kinds import section_class
 from coevolve.envs.base import Setup
 from coevolve.envs.registry import domain
+from coevolve.envs.section import section_class
 from coevolve.envs.synthesis import TaskDraft, execute_solution, synthesis
 from coevolve.errors import UserError
 from coevolve.records.episodes import Turn

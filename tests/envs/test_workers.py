@@ -18,8 +18,8 @@ from rollout.playing import content
 
 from coevolve import seeds
 from coevolve.chat.prompts import write_action
-from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
+from coevolve.config.suite import quirks
 from coevolve.envs import registry
 from coevolve.envs.base import EnvError, Setup
 from coevolve.envs.workers import environments, pool

@@ -17,14 +17,12 @@ from report.explored import episode as an_episode
 from trl import SFTConfig, SFTTrainer
 from web_server import served
 
-from coevolve.config.names import PairKind
 from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
 from coevolve.policies import loading
-from coevolve.records.drops import Drop
 from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.records.evaluation import EvalRecord
-from coevolve.records.pairs import PreferencePair
+from coevolve.records.pairs import Drop, PairKind, PreferencePair
 from coevolve.records.provenance import Provenance
 from coevolve.storage import jsonl, provenance
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from small_run import run_job
 
-from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite, read_machine
-from coevolve.config.machine import Shards
+from coevolve.config.machine import Shards, job_resources
 from coevolve.errors import UserError
 from coevolve.follow import disk, estimates
 from coevolve.pipeline.plan import Plan

@@ -2,8 +2,8 @@
 
 import pytest
 
-from coevolve.config.derived.sizes import job_resources
 from coevolve.config.loading import load_suite
+from coevolve.config.machine import job_resources
 from coevolve.follow import job_text
 from coevolve.follow.forecast import Forecast
 from coevolve.pipeline.machine import load_machine

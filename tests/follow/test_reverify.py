@@ -10,7 +10,6 @@ from builders import relist
 from coevolve.config.loading import load_suite
 from coevolve.config.recorded import settings_here
 from coevolve.config.restriction import as_dict
-from coevolve.config.sections import Quirks
 from coevolve.follow.reverify import remade_job, remade_records
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.registry import REMADE
@@ -18,6 +17,7 @@ from coevolve.pipeline.stage import files_by_name, files_of
 from coevolve.pipeline.stages import evaluate
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
+from coevolve.settings.protocol import Quirks
 from coevolve.shipped import CONFIGS
 from coevolve.storage import jsonl, provenance
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.names import PairKind
-from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
+from coevolve.records.pairs import PairKind
 from coevolve.train import dpo, policy_io, reference_logps, sft
 from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
+from coevolve.train.settings import DpoConfig, LoraConfig, SftConfig
 
 TOLERANCE, WEIGHTS = 2e-5, 2e-5
 OPTIMISER = {

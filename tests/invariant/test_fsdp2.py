@@ -12,7 +12,7 @@ from torch.distributed.fsdp import fully_shard
 from trl.trainer.utils import add_fused_lm_head
 
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.names import PairKind
+from coevolve.records.pairs import PairKind
 from coevolve.train import policy_io, varlen_attention
 from coevolve.train.collate import PairCollator, token_logps
 from coevolve.train.dataset import TokenizedPair

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from coevolve.config.derived.methods import for_method
 from coevolve.config.loading import load_suite
-from coevolve.config.names import PairKind
-from coevolve.config.sections import PairWeights
+from coevolve.config.suite import for_method
 from coevolve.methods.pairing import KIND_AGENTS
+from coevolve.methods.settings import PairWeights
+from coevolve.records.pairs import PairKind
 
 FILE = Path(__file__).parents[2] / "configs/parts/methods.yaml"
 RECIPES = load_suite("smoke").recipes

@@ -6,12 +6,12 @@ from builders import episode, task, turn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coevolve.config.names import PairKind
-from coevolve.config.sections import AgentRecipe, FailureSelection, PairingConfig, PairWeights
 from coevolve.errors import UserError
 from coevolve.methods.pairing import KIND_AGENTS, pair, summary
-from coevolve.records.drops import DropReason
+from coevolve.methods.recipes import AgentRecipe
+from coevolve.methods.settings import FailureSelection, PairingConfig, PairWeights
 from coevolve.records.episodes import Message, StopReason
+from coevolve.records.pairs import DropReason, PairKind
 
 TARGET, FAILURE, BOTH = PairKind.EXPERT_TARGET, PairKind.EXPERT_FAILURE, PairKind.FAILURE_FAILURE
 PLAIN = PairingConfig(expert_beaten="drop", max_extra_turns=None, within=False, hard_negative=None)

@@ -5,11 +5,11 @@ from builders import episode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coevolve.config.baselines import SelectionConfig
 from coevolve.errors import UserError
 from coevolve.methods.rejection_sampling import select
-from coevolve.records.drops import DropReason
+from coevolve.methods.settings import SelectionConfig
 from coevolve.records.episodes import StopReason
+from coevolve.records.pairs import DropReason
 
 SUCCESSES = SelectionConfig(min_reward=1.0, per_task=None, with_experts=True, experts="sft")
 

@@ -11,14 +11,12 @@ from templates.models import tokenizer
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.chat.prompts import write_action
-from coevolve.config.baselines import StepsConfig
-from coevolve.config.names import PairKind
-from coevolve.config.sections import PairingConfig, PairWeights
 from coevolve.errors import UserError
+from coevolve.methods.settings import PairingConfig, PairWeights, StepsConfig
 from coevolve.methods.step_pairs import pair_steps, with_phases
 from coevolve.policies.base import ScriptedPolicy
-from coevolve.records.drops import DropReason
 from coevolve.records.episodes import StopReason
+from coevolve.records.pairs import DropReason, PairKind
 from coevolve.storage import jsonl
 
 SETTINGS = StepsConfig(samples=4, temperature=1.0, margin=0.01, every=1)

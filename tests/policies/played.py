@@ -5,8 +5,8 @@ from dataclasses import replace
 from rollout import playing
 from rollout.keydoor import KeyDoor, tasks
 
-from coevolve.config.sections import EndpointConfig
 from coevolve.policies.hf import TransformersPolicy
+from coevolve.policies.settings import EndpointConfig
 from coevolve.records.episodes import Sampling
 
 ENDPOINT = EndpointConfig(

@@ -9,10 +9,10 @@ from policies.talk import GREEDY, SAMPLED, after, generated, opening, play
 from templates.models import llama, qwen3, tokenizer
 
 from coevolve.chat.chat_template import Renderer
-from coevolve.config.machine import VllmDevices
 from coevolve.errors import UserError
 from coevolve.policies.base import EngineSettings
 from coevolve.policies.hf import TransformersPolicy
+from coevolve.policies.settings import VllmDevices
 from coevolve.policies.vllm import VllmPolicy
 from coevolve.records.episodes import Sampling, StopReason, Turn
 from coevolve.storage import policy_dir

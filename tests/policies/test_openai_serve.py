@@ -12,10 +12,10 @@ import pytest
 from policies.played import ENDPOINT, Local, play
 from stages import corridor
 
-from coevolve.config.sections import SftConfig
 from coevolve.pipeline.stages import sft
 from coevolve.policies.openai import OpenAIPolicy, Usage
 from coevolve.storage import jsonl
+from coevolve.train.settings import SftConfig
 
 pytest.importorskip("fastapi", reason="`transformers serve` needs fastapi and uvicorn")
 pytest.importorskip("uvicorn", reason="`transformers serve` needs fastapi and uvicorn")

@@ -13,12 +13,12 @@ from templates.models import llama, tokenizer
 
 from coevolve.chat.prompts import prompt_messages
 from coevolve.config.loading import load_suite
-from coevolve.config.machine import VllmDevices
 from coevolve.config.restriction import as_dict
 from coevolve.errors import UserError
 from coevolve.pipeline.registry import STAGES
 from coevolve.policies.base import Conversation, EngineSettings
 from coevolve.policies.hf import TransformersPolicy
+from coevolve.policies.settings import VllmDevices
 from coevolve.policies.vllm import VllmPolicy
 from coevolve.records.episodes import Sampling, Turn
 from coevolve.storage import policy_dir

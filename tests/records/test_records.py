@@ -4,12 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from coevolve.config.names import PairKind
 from coevolve.errors import UserError
-from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Message, PolicyRef, Sampling, StopReason, Task, Trajectory, Turn
 from coevolve.records.evaluation import EvalRecord
-from coevolve.records.pairs import PreferencePair
+from coevolve.records.pairs import Drop, DropReason, PairKind, PreferencePair
 from coevolve.storage import jsonl
 
 text = st.text()

@@ -1,7 +1,7 @@
 import pytest
 from report.explored import measurement
 
-from coevolve.config.sections import ReportConfig
+from coevolve.config.report import ReportConfig
 
 
 @pytest.fixture

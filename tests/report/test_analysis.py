@@ -12,14 +12,13 @@ from builders import turn
 from report.explored import LABELS, episode, explored, provenance, run, train_report
 
 from coevolve.config.loading import load_suite, read_machine
-from coevolve.config.names import PairKind
 from coevolve.errors import UserError
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stages.examples import COUNT
 from coevolve.records.base import Record
 from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.records.evaluation import EpisodeNotes
-from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
+from coevolve.records.pairs import KindCount, PairingSummary, PairKind, TrajectoryCount
 from coevolve.report import analysis, examples, job_history, learnability, pair_counts
 from coevolve.storage import files, jsonl
 from coevolve.storage import provenance as provenance_file

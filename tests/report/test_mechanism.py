@@ -13,13 +13,12 @@ from report.explored import explored
 
 from coevolve.chat.chat_template import Renderer
 from coevolve.config.loading import load_suite
-from coevolve.config.names import PairKind
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import Subject
 from coevolve.policies import loading
 from coevolve.records.episodes import Trajectory
-from coevolve.records.pairs import PreferencePair
+from coevolve.records.pairs import PairKind, PreferencePair
 from coevolve.report import analysis, drawing, failure_figures, mechanism
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels, kind_label

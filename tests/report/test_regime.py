@@ -5,15 +5,13 @@ import dataclasses
 import pytest
 from report.explored import explored, provenance, train_report
 
-from coevolve.config.derived.methods import iterations_of, with_model
 from coevolve.config.loading import load_suite
-from coevolve.config.names import PairKind
+from coevolve.config.suite import iterations_of, with_model
 from coevolve.follow import on_disk
 from coevolve.pipeline.stages.parts import regime_evidence
 from coevolve.pipeline.suite_files import SuiteFiles
-from coevolve.records.drops import DropReason
 from coevolve.records.episodes import StopReason
-from coevolve.records.pairs import KindCount, PairingSummary, TrajectoryCount
+from coevolve.records.pairs import DropReason, KindCount, PairingSummary, PairKind, TrajectoryCount
 from coevolve.report import regime
 from coevolve.report.labels import ReportLabels
 from coevolve.report.learnability import Score

@@ -12,7 +12,7 @@ from scipy.stats import t as student
 
 from coevolve import seeds
 from coevolve.config.loading import load_suite
-from coevolve.config.sections import ReportConfig
+from coevolve.config.report import ReportConfig
 from coevolve.errors import UserError
 from coevolve.report import stats
 

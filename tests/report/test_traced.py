@@ -12,8 +12,8 @@ import pytest
 from builders import episode, task
 from report.explored import run
 
-from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
+from coevolve.config.suite import quirks
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stages.evaluate import records
 from coevolve.records.episodes import StopReason

@@ -15,13 +15,13 @@ from rollout.playing import content
 
 from coevolve.adapters.sessions import prepare_environment
 from coevolve.config.loading import load_suite, merged
-from coevolve.config.yaml_files import Section, read_yaml
 from coevolve.envs.webshop.tasks import goal_lists
 from coevolve.errors import UserError
 from coevolve.pipeline.in_process import single_environment
 from coevolve.policies.base import ScriptedPolicy
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import EvalRecord
+from coevolve.settings.yaml_files import Section, read_yaml
 from coevolve.storage import jsonl, provenance
 
 POLICY = "results/glance/tiny/webshop/base/seed0/policy/target"

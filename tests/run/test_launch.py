@@ -18,14 +18,14 @@ from command_line import stage_command
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from coevolve.chat.chat_template import Renderer
-from coevolve.config.names import PairKind
-from coevolve.config.sections import TinyArchitecture
 from coevolve.errors import UserError
 from coevolve.pipeline import launch
 from coevolve.pipeline.launch import Launch
 from coevolve.policies import loading
+from coevolve.records.pairs import PairKind
 from coevolve.storage import files, jsonl
 from coevolve.train import policy_io, reference_logps, tiny_model
+from coevolve.train.settings import TinyArchitecture
 
 LAUNCHES = ("ddp", "zero2", "zero3")
 VARIANTS = {

@@ -7,27 +7,19 @@ from types import SimpleNamespace
 
 from rollout.keydoor import KeyDoor, gold, recorded, tasks
 
-from coevolve.config.baselines import EvaluationConfig, SelectionConfig, StepsConfig
-from coevolve.config.environments import EnvSection
 from coevolve.config.loading import load_suite
-from coevolve.config.names import PairKind
-from coevolve.config.sections import (
-    AgentRecipe,
-    DpoConfig,
-    ObjectiveConfig,
-    PairingConfig,
-    PairWeights,
-    RolloutConfig,
-    SftConfig,
-    TinyArchitecture,
-)
 from coevolve.config.suite import Suite
+from coevolve.envs.section import EnvSection
+from coevolve.methods.recipes import AgentRecipe
+from coevolve.methods.settings import PairingConfig, PairWeights, SelectionConfig, StepsConfig
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.job import Job
 from coevolve.records.episodes import Sampling, Trajectory
-from coevolve.rollout import rollout
+from coevolve.records.pairs import PairKind
+from coevolve.rollout import EvaluationConfig, RolloutConfig, rollout
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import tiny_model
+from coevolve.train.settings import DpoConfig, ObjectiveConfig, SftConfig, TinyArchitecture
 
 CONTEXT = 512
 #: Stages find an environment by the name of its module.

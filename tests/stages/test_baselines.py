@@ -8,15 +8,13 @@ from stages import corridor
 
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer
-from coevolve.config.baselines import SelectionConfig, StepsConfig
-from coevolve.config.names import PairKind
+from coevolve.methods.settings import SelectionConfig, StepsConfig
 from coevolve.pipeline.stages import rft_train, rollout, select, sft, steps, train
 from coevolve.pipeline.stages.parts.environment import env_setup
 from coevolve.pipeline.stages.parts.training import tokenize
 from coevolve.policies import loading
-from coevolve.records.drops import Drop
 from coevolve.records.episodes import Trajectory
-from coevolve.records.pairs import PreferencePair
+from coevolve.records.pairs import Drop, PairKind, PreferencePair
 from coevolve.storage import jsonl, policy_dir
 
 

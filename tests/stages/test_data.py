@@ -11,8 +11,8 @@ from coevolve.config.loading import load_suite
 from coevolve.errors import UserError
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stages import data
-from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Message, Task, Trajectory
+from coevolve.records.pairs import Drop, DropReason
 from coevolve.storage import files, jsonl
 
 KIND = "find-animal"

@@ -8,11 +8,11 @@ import pytest
 from builders import episode, turn
 from stages import corridor
 
-from coevolve.config.baselines import EvaluationConfig
 from coevolve.pipeline.stages import evaluate
 from coevolve.pipeline.stages.evaluate import records
 from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.records.evaluation import EvalRecord
+from coevolve.rollout import EvaluationConfig
 from coevolve.storage import jsonl
 
 EPISODES = [

@@ -11,7 +11,6 @@ from policies.shopper import PLAYER
 
 from coevolve.chat.prompts import demonstration
 from coevolve.config.loading import load_suite
-from coevolve.config.names import PairKind
 from coevolve.errors import UserError
 from coevolve.methods import pairing
 from coevolve.pipeline.job_file import JobFile
@@ -20,6 +19,7 @@ from coevolve.pipeline.run_job import execute
 from coevolve.pipeline.stage import files_of
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import EvalRecord
+from coevolve.records.pairs import PairKind
 from coevolve.storage import jsonl
 
 ENDPOINT = {

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 from stages import corridor
 
-from coevolve.config.names import PairKind
-from coevolve.config.sections import AgentRecipe, PairWeights
+from coevolve.methods.recipes import AgentRecipe
+from coevolve.methods.settings import PairWeights
 from coevolve.pipeline.stages import pairs, reference, train
 from coevolve.records.episodes import Message, Task
-from coevolve.records.pairs import PreferencePair
+from coevolve.records.pairs import PairKind, PreferencePair
 from coevolve.storage import jsonl
 
 WEIGHTS = PairWeights(dpo=1.0, sft=0.5)

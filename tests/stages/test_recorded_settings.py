@@ -18,18 +18,17 @@ from small_run import make
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer
 from coevolve.config.loading import load_suite
-from coevolve.config.names import PairKind
-from coevolve.config.sections import TinyArchitecture
 from coevolve.pipeline import devices
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stages.parts.training import texts, tokenize
 from coevolve.policies import loading
 from coevolve.records.episodes import Task, Trajectory
 from coevolve.records.evaluation import EvalRecord
-from coevolve.records.pairs import PreferencePair
+from coevolve.records.pairs import PairKind, PreferencePair
 from coevolve.records.provenance import Provenance
 from coevolve.storage import jsonl, policy_dir
 from coevolve.train import reference_logps, tiny_model
+from coevolve.train.settings import TinyArchitecture
 
 SUITE = """
 extends: [hyperparameters.yaml, envs/webshop-small.yaml]

@@ -5,7 +5,7 @@ from stages import corridor
 from templates.models import qwen3, tokenizer
 
 from coevolve.config.loading import load_suite
-from coevolve.config.sections import ModelConfig
+from coevolve.config.models import ModelConfig
 from coevolve.pipeline.stages import untrained
 from coevolve.policies.loading import load_tokenizer
 from coevolve.storage import policy_dir

@@ -14,7 +14,7 @@ SOURCE = '''"""A text."""
 import math
 from typing import TYPE_CHECKING
 
-from coevolve.config.sections import Strict
+from coevolve.settings.section import Strict
 from coevolve.errors import UserError
 from coevolve.train import losses
 from coevolve.train.losses import ipo as another
@@ -103,16 +103,16 @@ def test_a_definition_reaches_what_it_mentions_by_its_name_where_that_is_defined
     assert {"coevolve.train.losses.simpo", "coevolve.train.losses.ipo"} <= {*known["helper"].names}
     assert {"coevolve.config.suite.Suite", "coevolve.seeds.derive"} <= {*known["run"].names}
     assert {"coevolve.train.added.LIMIT", "coevolve.train.added.helper"} < {*known["LIMITS"].names}
-    assert known["Size"].bases == ["coevolve.config.sections.Strict"]
+    assert known["Size"].bases == ["coevolve.settings.section.Strict"]
     assert "coevolve.train.added.helper" in known["Size (values)"].names
     assert "coevolve.train.added.helper" not in known["Size"].names
 
 
 def test_values_of_sections_are_left_out_and_those_of_records_are_not():
-    reached = code_digest.reachable("coevolve.config.sections.DpoConfig", "coevolve.records.episodes.Turn")
+    reached = code_digest.reachable("coevolve.train.settings.DpoConfig", "coevolve.records.episodes.Turn")
     assert "coevolve.records.episodes.Turn (values)" in reached and "coevolve.records.base.Record (values)" in reached
-    sections = {name for name in reached if name.startswith("coevolve.config")}
-    assert "coevolve.config.sections.Optimiser" in sections and not any("values" in name for name in sections)
+    sections = {name for name in reached if name.startswith(("coevolve.train", "coevolve.settings"))}
+    assert "coevolve.train.settings.Optimiser" in sections and not any("values" in name for name in sections)
 
 
 def kept(repo):

@@ -9,8 +9,6 @@ from rollout.keydoor import KeyDoor, gold, tasks
 from coevolve import seeds
 from coevolve.chat.chat_template import Renderer
 from coevolve.chat.prompts import parse_action, prompt_messages, write_action
-from coevolve.config.baselines import GrpoConfig, PpoConfig
-from coevolve.config.sections import SftConfig, TinyArchitecture
 from coevolve.policies import loading
 from coevolve.policies.base import ScriptedPolicy
 from coevolve.policies.hf import TransformersPolicy
@@ -20,6 +18,7 @@ from coevolve.storage import jsonl
 from coevolve.train import grpo, ppo, sft, tiny_model
 from coevolve.train.online import OnlineSetup
 from coevolve.train.policy_io import TrainingRun
+from coevolve.train.settings import GrpoConfig, PpoConfig, SftConfig, TinyArchitecture
 
 CONTEXT = 320
 TASKS = tasks(2)

@@ -8,8 +8,8 @@ import torch
 from transformers import TrainerCallback
 
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.names import PairKind
 from coevolve.policies import loading
+from coevolve.records.pairs import PairKind
 from coevolve.train import policy_io
 from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair

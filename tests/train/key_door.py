@@ -3,11 +3,12 @@
 import pytest
 from stages import corridor
 
-from coevolve.config.names import PairKind
-from coevolve.config.sections import AgentRecipe, PairingConfig, PairWeights
 from coevolve.methods import pairing
+from coevolve.methods.recipes import AgentRecipe
+from coevolve.methods.settings import PairingConfig, PairWeights
 from coevolve.pipeline.stages import reference, train
 from coevolve.records.episodes import StopReason, Trajectory, Turn
+from coevolve.records.pairs import PairKind
 from coevolve.storage import jsonl
 
 CUT = PairingConfig(expert_beaten="drop", max_extra_turns=0, within=False, hard_negative=None)

@@ -2,7 +2,7 @@
 
 from transformers import TrainingArguments
 
-from coevolve.config.sections import DpoConfig, LoraConfig, SftConfig
+from coevolve.train.settings import DpoConfig, LoraConfig, SftConfig
 
 OPTIMISER = {
     "epochs": 1, "batch_size": 4, "micro_batch": 2, "warmup": 0.0, "schedule": "constant", "weight_decay": 0.0,

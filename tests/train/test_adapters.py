@@ -11,11 +11,11 @@ from train.settings import ADAPTERS, dpo_config, sft_config
 from transformers import AutoModelForCausalLM
 
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.derived.sizes import trained_parameters
 from coevolve.config.loading import load_suite
-from coevolve.config.names import PairKind
+from coevolve.config.models import trained_parameters
 from coevolve.errors import UserError
 from coevolve.policies import loading
+from coevolve.records.pairs import PairKind
 from coevolve.storage import policy_dir, pruned
 from coevolve.train import dpo, sft
 from coevolve.train.dataset import TokenizedPair

@@ -15,8 +15,8 @@ from trl import DPOTrainer, SFTTrainer
 from trl import SFTConfig as TrlSftConfig
 
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.names import PairKind
 from coevolve.policies import loading
+from coevolve.records.pairs import PairKind
 from coevolve.train import dpo, sft
 from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.names import PairKind
 from coevolve.errors import UserError
 from coevolve.policies import loading
+from coevolve.records.pairs import PairKind
 from coevolve.train import varlen_attention
 from coevolve.train.collate import IGNORED, PairCollator, collate, token_logps
 from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair

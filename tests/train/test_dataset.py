@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.names import PairKind
+from coevolve.records.pairs import PairKind
 from coevolve.train.dataset import EMPTY_SLOT, TokenizedPair, cut_to_context, slot_order
 
 LONG, SHORT = TokenizedTrajectory((5, 6, 7, 8), (0, 1, 0, 1)), TokenizedTrajectory((9, 8), (0, 1))

@@ -7,12 +7,12 @@ import regex
 from templates.models import NAMES, tokenizer
 
 from coevolve.assets import downloads, hub
+from coevolve.assets.settings import Source
 from coevolve.chat.chat_template import Renderer
 from coevolve.cli import main
-from coevolve.config.sections import Source
-from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError
 from coevolve.records.episodes import Message
+from coevolve.settings.yaml_files import read_yaml
 from coevolve.train import gguf_model
 
 MODEL = "smollm2-135m"

@@ -10,15 +10,15 @@ from train.equations import CONTEXT, STEPS, equation_9, knowing, load, random_pa
 from train.key_door import computed_in, paired, scored, sources
 from train.settings import ADAPTERS, dpo_config
 
-from coevolve.config.names import PairKind
-from coevolve.config.sections import GradientsConfig
 from coevolve.errors import UserError
 from coevolve.pipeline.stages import gradients as stage
 from coevolve.pipeline.stages import train
 from coevolve.records.gradients import GradientReport
+from coevolve.records.pairs import PairKind
 from coevolve.train import dpo, gradients
 from coevolve.train.dataset import cut_to_context
 from coevolve.train.policy_io import TrainingRun
+from coevolve.train.settings import GradientsConfig
 
 LORA = pytest.mark.parametrize("lora", [None, ADAPTERS], ids=["full", "lora"])
 CONFIG = dpo_config(**STEPS, nll="sum")

@@ -16,11 +16,11 @@ DPO = dpo_config(batch_size=2, save_steps=1, layout="flat", precompute_reference
 TRAININGS = """
 from pathlib import Path
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.sections import DpoConfig, SftConfig
+from coevolve.train.settings import DpoConfig, SftConfig
 from coevolve.train import dpo, sft
 from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
-from coevolve.config.names import PairKind
+from coevolve.records.pairs import PairKind
 
 start, out = map(Path, sys.argv[1:3])
 sides = [TokenizedTrajectory(tuple(range(k, k + 9)), (0,) * 4 + (1,) * 5) for k in range(5, 9)]

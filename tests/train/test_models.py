@@ -10,12 +10,12 @@ from templates.models import llama, qwen3, tokenizer
 from train.settings import ADAPTERS, dpo_config, sft_config
 
 from coevolve.chat.chat_template import Renderer
-from coevolve.config.names import PairKind
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.policies.base import Conversation
 from coevolve.policies.hf import TransformersPolicy
 from coevolve.records.episodes import Message, Sampling
+from coevolve.records.pairs import PairKind
 from coevolve.storage import files, policy_dir
 from coevolve.train import dpo, policy_io, sft
 from coevolve.train import trainer as training

@@ -13,12 +13,11 @@ from train.key_door import CUT, paired, scored, sources, trained
 from train.settings import WITH_DROPOUT
 
 from coevolve.chat.chat_template import Renderer, TokenizedTrajectory
-from coevolve.config.names import PairKind
 from coevolve.pipeline.stages import reference as stage
 from coevolve.pipeline.stages.parts.training import tokenize
 from coevolve.policies import loading
 from coevolve.records.episodes import Trajectory
-from coevolve.records.pairs import PreferencePair
+from coevolve.records.pairs import PairKind, PreferencePair
 from coevolve.storage import jsonl
 from coevolve.train import dpo, policy_io, reference_logps
 from coevolve.train.dataset import TokenizedPair

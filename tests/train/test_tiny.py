@@ -5,11 +5,11 @@ import sys
 import pytest
 import torch
 
-from coevolve.config.sections import TinyArchitecture
 from coevolve.errors import UserError
 from coevolve.policies import loading
 from coevolve.storage import files
 from coevolve.train import tiny_model
+from coevolve.train.settings import TinyArchitecture
 
 TEXTS = [
     f"{verb} the {noun} in the {place}, naïvely"

@@ -13,13 +13,13 @@ import torch
 from train.settings import WITH_DROPOUT, dpo_config
 
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.names import PairKind
-from coevolve.config.sections import LoraConfig
+from coevolve.records.pairs import PairKind
 from coevolve.storage import files
 from coevolve.train import dpo
 from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair
 from coevolve.train.policy_io import TrainingRun
+from coevolve.train.settings import LoraConfig
 
 CONFIG = dpo_config(epochs=8, warmup=0.03, schedule="cosine", learning_rate=[1e-3], save_steps=5)
 STEPS = 48

@@ -13,15 +13,15 @@ from train.settings import ADAPTERS, OPTIMISER, dpo_config, see_two_gpus, sft_co
 from transformers import TrainerCallback
 
 from coevolve.chat.chat_template import TokenizedTrajectory
-from coevolve.config.names import PairKind
-from coevolve.config.sections import LoraConfig, PretrainConfig
 from coevolve.errors import UserError
 from coevolve.policies import loading
+from coevolve.records.pairs import PairKind
 from coevolve.storage import files, policy_dir
 from coevolve.train import dpo, policy_io, sft
 from coevolve.train import trainer as training
 from coevolve.train.dataset import TokenizedPair, slot_order
 from coevolve.train.policy_io import TrainingRun
+from coevolve.train.settings import LoraConfig, PretrainConfig
 
 SHORT = {"epochs": 2, "warmup": 0.1, "schedule": "cosine", "weight_decay": 0.01, "save_steps": 3}
 SFT = sft_config(**SHORT)

@@ -6,9 +6,8 @@ import pytest
 import torch
 from train.plain_objectives import reference_losses
 
-from coevolve.config.derived.training import is_reference_free
-from coevolve.config.sections import ObjectiveConfig
 from coevolve.train.losses import OBJECTIVES, TokenLogps, objective, pair_losses
+from coevolve.train.settings import ObjectiveConfig, is_reference_free
 
 PAIRS, TOKENS = 5, 23
 PARAMETERS = {

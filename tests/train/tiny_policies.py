@@ -8,10 +8,10 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
-from coevolve.config.sections import TinyArchitecture
 from coevolve.policies import loading
 from coevolve.storage import policy_dir
 from coevolve.train import tiny_model
+from coevolve.train.settings import TinyArchitecture
 
 TEXTS = ["look around", "open the door to the kitchen", "pick up the red apple", "focus on the blue box"] * 3
 CONTEXT = 48

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from coevolve import seeds
 from coevolve.agent_data.records import FragmentDrop, PoolTask, TaskSignal, task_counts
-from coevolve.config.derived.protocol import engine
-from coevolve.config.suite import Suite
+from coevolve.config.suite import Suite, engine
 from coevolve.pipeline import work
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import SAMPLED, Inputs, PlannedJob, Stage

@@ -29,8 +29,7 @@ from coevolve.records.episodes import Trajectory, Turn
 from coevolve.storage import files, jsonl
 
 if TYPE_CHECKING:
-    from coevolve.agent_data.config import TaskEvolutionConfig
-    from coevolve.config.names import SignalKind
+    from coevolve.agent_data.config import SignalKind, TaskEvolutionConfig
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from coevolve.config.environments import EnvSection, TaskSelection
-from coevolve.config.sections import Positive, Strict
 from coevolve.envs.bfcl import observations
+from coevolve.envs.section import EnvSection, TaskSelection
+from coevolve.settings.section import Positive, Strict
 
 Category = Literal["base", "miss_param", "miss_func", "long_context"]
 

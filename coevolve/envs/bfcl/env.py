@@ -3,7 +3,6 @@
 from typing import Any
 
 from coevolve.chat.prompts import parse_action, stated, write_action
-from coevolve.config.names import ActionLabel
 from coevolve.envs.base import OVER, EnvError, StepResult
 from coevolve.envs.bfcl import calls, observations, tools
 from coevolve.envs.bfcl.config import BfclConfig
@@ -11,6 +10,7 @@ from coevolve.envs.bfcl.scenarios import VERSION, Scenario, UserTurn
 from coevolve.envs.bfcl.simulators import Simulators
 from coevolve.envs.bfcl.tasks import scenario_of
 from coevolve.records.episodes import Task
+from coevolve.settings.protocol import ActionLabel
 
 #: The call that ends the user's turn.
 END_TURN = "end_turn()"

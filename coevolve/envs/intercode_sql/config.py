@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from coevolve.config.environments import EnvSection, ScriptedOrFile, TaskSelection
-from coevolve.config.sections import Positive, Rate, SourceFile, Strict
+from coevolve.envs.section import EnvSection, ScriptedOrFile, TaskSelection
+from coevolve.settings.section import Positive, Rate, SourceFile, Strict
 
 #: The server of the committed results. Another version may answer a few statements otherwise.
 COMMITTED_SERVER = "MySQL 9.7.4"

@@ -18,8 +18,8 @@ from coevolve.envs.intercode_sql.question_templates import expert_turns, stateme
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.task_split import TaskSplit
 from coevolve.errors import UserError
-from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Task
+from coevolve.records.pairs import Drop, DropReason
 from coevolve.storage import files
 
 INSTRUCTION = (

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from coevolve.chat.prompts import stated
-from coevolve.config.sections import Quirks
 from coevolve.envs.base import OVER, EnvError, StepResult, truncate
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.intercode_sql.reward import is_exact, reward
@@ -23,6 +22,7 @@ from coevolve.envs.intercode_sql.session import (
 )
 from coevolve.envs.intercode_sql.tasks import SqlItem, item_of
 from coevolve.records.episodes import Task
+from coevolve.settings.protocol import Quirks
 
 NOT_UNDERSTOOD = (
     "I found nothing to do in that. Write `Action:` and then either one SQL statement that gives rows, fenced as "

@@ -12,14 +12,14 @@ from typing import Literal
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from coevolve import shipped
-from coevolve.config.sections import SourceFile
 from coevolve.envs import task_split
 from coevolve.envs.intercode_sql import question_templates
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
 from coevolve.envs.task_split import TaskSplit
 from coevolve.errors import UserError
-from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Task
+from coevolve.records.pairs import Drop, DropReason
+from coevolve.settings.section import SourceFile
 from coevolve.storage import files, jsonl
 
 DATA = shipped.DATA / "intercode_sql"

@@ -2,8 +2,8 @@
 
 from typing import ClassVar, Literal
 
-from coevolve.config.environments import EnvSection, TaskSelection
-from coevolve.config.sections import Positive, Rate, SourceFile, UnitInterval
+from coevolve.envs.section import EnvSection, TaskSelection
+from coevolve.settings.section import Positive, Rate, SourceFile, UnitInterval
 
 
 class SciWorldSelection(TaskSelection):

@@ -4,12 +4,12 @@ import dataclasses
 from importlib import metadata
 
 from coevolve.chat.prompts import parse_action, stated
-from coevolve.config.names import ActionLabel
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult
 from coevolve.envs.sciworld import tasks
 from coevolve.envs.sciworld.jvm import Reading, Simulator, World, check_simplification, simplifications_for
 from coevolve.errors import UserError
 from coevolve.records.episodes import Task
+from coevolve.settings.protocol import ActionLabel
 
 #: An action is one line of at most this many characters: the simulator takes seconds over a very long one.
 ACTION_LENGTH = 300

@@ -4,8 +4,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from coevolve.config.environments import EnvSection, ScriptedOrFile, TaskSelection
-from coevolve.config.sections import Positive, SourceFile, Strict
+from coevolve.envs.section import EnvSection, ScriptedOrFile, TaskSelection
+from coevolve.settings.section import Positive, SourceFile, Strict
 
 #: Protocols whose prompts are not the kit's conversations.
 OTHER_PROMPTS = ("verl_agent", "webshop")

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.sections import SourceFile
 from coevolve.envs.base import Env, Setup
 from coevolve.envs.experts import Experts, match_experts, play_expert, read_eto
 from coevolve.envs.task_split import TaskSplit
@@ -18,6 +17,7 @@ from coevolve.envs.webshop.scripted_expert import scripted_expert
 from coevolve.envs.webshop.step_prompts import StepPromptEnv, read_templates
 from coevolve.envs.webshop.task_env import WebShopTaskEnv, observation_text, parse_action
 from coevolve.records.episodes import Task, Trajectory
+from coevolve.settings.section import SourceFile
 from coevolve.storage import files
 
 INSTRUCTION = "Buy what is asked for. Write `Thought: ...` and then `Action: search[words]` or `Action: click[text]`."

@@ -5,7 +5,6 @@ import random
 
 from coevolve import seeds
 from coevolve.chat.prompts import stated
-from coevolve.config.sections import Quirks
 from coevolve.envs.base import FORMAT_ERROR, OVER, EnvError, StepResult, truncate
 from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.webshop.goals import Goal, SyntheticGoal, synthetic_goal
@@ -14,6 +13,7 @@ from coevolve.envs.webshop.prepared_shop import PreparedShop
 from coevolve.envs.webshop.session import ShopSession
 from coevolve.errors import UserError
 from coevolve.records.episodes import Task
+from coevolve.settings.protocol import Quirks
 
 
 def parse_action(text: str) -> str | None:

@@ -16,8 +16,8 @@ from coevolve.envs.task_split import TaskSplit
 from coevolve.envs.webshop.config import WebShopSelection
 from coevolve.envs.webshop.goals import Goal
 from coevolve.errors import UserError
-from coevolve.records.drops import Drop, DropReason
 from coevolve.records.episodes import Task
+from coevolve.records.pairs import Drop, DropReason
 
 DATA = shipped.DATA / "webshop"
 #: The first goals, which WebShop and verl-agent keep for evaluation.

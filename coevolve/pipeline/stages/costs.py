@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coevolve.config.derived.methods import labels
 from coevolve.config.loading import read_machine
 from coevolve.config.machine import Machine
+from coevolve.config.suite import labels
 from coevolve.pipeline import accounting
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.job import Job

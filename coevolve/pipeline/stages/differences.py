@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coevolve.config.derived.methods import with_model
+from coevolve.config.suite import with_model
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import TABLE, Stage
 from coevolve.storage import files

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from coevolve.config.derived.protocol import engine, quirks
-from coevolve.config.sections import Quirks
+from coevolve.config.suite import engine, quirks
 from coevolve.pipeline import work
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import SAMPLED, Stage
 from coevolve.records.episodes import StopReason, Task, Trajectory
 from coevolve.records.evaluation import EpisodeNotes, EvalRecord, turn_flaws
+from coevolve.settings.protocol import Quirks
 from coevolve.storage import jsonl
 
 

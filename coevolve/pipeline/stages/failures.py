@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from coevolve.config.derived.methods import with_model
 from coevolve.config.loading import read_machine
+from coevolve.config.suite import with_model
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import TABLE, Stage

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coevolve.config.derived.methods import labels as labels_of
-from coevolve.config.derived.methods import models_of, with_model
+from coevolve.config.suite import labels as labels_of
+from coevolve.config.suite import models_of, with_model
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import TABLE, Stage
 from coevolve.storage import files

@@ -59,7 +59,7 @@ def inputs(training: Inputs, policy: PlannedJob) -> Inputs:
 
 def cost(suite: Suite, job: PlannedJob) -> Workload:
     """A forward and two backward passes (one for each part of eq. 9) over the measured pairs, at two policies."""
-    from coevolve.config.derived.sizes import FORWARD, TRAIN
+    from coevolve.config.models import FORWARD, TRAIN
     from coevolve.records.provenance import Workload
 
     configured, expected = work.setting(suite, job)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from coevolve.chat.chat_template import Renderer
-    from coevolve.config.names import PairKind
     from coevolve.config.suite import Suite
     from coevolve.pipeline.branch import AgentName
     from coevolve.pipeline.stage import Inputs, PlannedJob
+    from coevolve.records.pairs import PairKind
     from coevolve.records.provenance import Workload
 
 
@@ -105,7 +105,7 @@ def inputs(
 
 def cost(suite: Suite, job: PlannedJob) -> Workload:
     """One forward pass over what is scored: both sides of pairs, or all trajectories of a task with a failure."""
-    from coevolve.config.derived.sizes import FORWARD, TRAIN
+    from coevolve.config.models import FORWARD, TRAIN
     from coevolve.records.provenance import Workload
 
     configured, expected = work.setting(suite, job)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coevolve.config.derived.protocol import engine
+from coevolve.config.suite import engine
 from coevolve.pipeline import work
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import SAMPLED, Stage

@@ -8,15 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coevolve.config.derived.protocol import engine, exploration_temperature
-from coevolve.config.names import STEP_KINDS, PairKind
+from coevolve.config.suite import engine, exploration_temperature
 from coevolve.pipeline import work
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import SAMPLED, Stage
 from coevolve.pipeline.stages import pairs
 from coevolve.pipeline.stages.pairs import PAIRS
 from coevolve.records.episodes import Agent, Task, Trajectory, Turn
-from coevolve.records.pairs import PairingSummary
+from coevolve.records.pairs import STEP_KINDS, PairingSummary, PairKind
 from coevolve.storage import jsonl
 
 if TYPE_CHECKING:

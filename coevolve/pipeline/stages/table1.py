@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coevolve.config.derived.methods import with_model
-from coevolve.config.suite import Suite
+from coevolve.config.suite import Suite, with_model
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import TABLE, Stage
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coevolve.config.sections import DpoConfig
 from coevolve.pipeline import work
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import Stage
 from coevolve.records.training import TrainReport
+from coevolve.train.settings import DpoConfig
 
 if TYPE_CHECKING:
     from coevolve.config.suite import Suite
@@ -68,7 +68,7 @@ def cost(suite: Suite, job: PlannedJob) -> Workload:
 
     A compute-matched control takes as many steps, and so about as many pairs, as the agents that it is matched to.
     """
-    from coevolve.config.derived.methods import for_method
+    from coevolve.config.suite import for_method
 
     branch, (configured, expected) = job.subject.branch, work.setting(suite, job)
     passes = configured.dpo.epochs * (1 + work.reference_passes(configured.dpo))

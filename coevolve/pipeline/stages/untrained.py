@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coevolve.config.sections import ModelConfig
+from coevolve.config.models import ModelConfig
 from coevolve.errors import UserError
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import Stage
@@ -17,7 +17,7 @@ from coevolve.records.episodes import Trajectory
 from coevolve.storage import files, policy_dir
 
 if TYPE_CHECKING:
-    from coevolve.config.sections import ModelConfig
+    from coevolve.config.models import ModelConfig
     from coevolve.config.suite import Suite
     from coevolve.pipeline.stage import Inputs, PlannedJob
     from coevolve.records.provenance import Workload

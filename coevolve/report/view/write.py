@@ -15,10 +15,9 @@ from typing import Any, TextIO
 from urllib.parse import quote
 
 from coevolve import escaping
-from coevolve.config.names import PairKind
 from coevolve.errors import UserError
 from coevolve.records.episodes import Trajectory
-from coevolve.records.pairs import PreferencePair
+from coevolve.records.pairs import PairKind, PreferencePair
 from coevolve.report.labels import SHARED, STOPS, ReportLabels, kind_label
 from coevolve.report.view.origin import FileOrigin, record_files
 from coevolve.storage import folders, jsonl, provenance

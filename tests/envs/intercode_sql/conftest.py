@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import yaml
 
-from coevolve.config.sections import Source
+from coevolve.assets.settings import Source
 from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG
 from coevolve.envs.intercode_sql.session import SqlSession

@@ -10,7 +10,7 @@ from coevolve.envs.base import Setup
 from coevolve.envs.intercode_sql.domain import INSTRUCTION, experts
 from coevolve.envs.intercode_sql.tasks import questions
 from coevolve.errors import UserError
-from coevolve.records.drops import DropReason
+from coevolve.records.pairs import DropReason
 
 
 @pytest.fixture

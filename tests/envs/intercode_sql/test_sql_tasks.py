@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from coevolve.envs.intercode_sql.ipr_archives import EXPERTS, TEST, TRAIN, unpack
 from coevolve.envs.intercode_sql.tasks import DATA, questions, select
 from coevolve.errors import UserError
-from coevolve.records.drops import DropReason
+from coevolve.records.pairs import DropReason
 from coevolve.storage import files
 
 SOME = {"kinds": None, "sft": 5, "explore": 4, "evaluate": 3, "explore_sft": False}

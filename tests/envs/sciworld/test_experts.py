@@ -8,8 +8,8 @@ from envs import setups
 from envs.setups import write
 
 from coevolve.chat.prompts import parse_action
-from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite
+from coevolve.config.suite import quirks
 from coevolve.envs.base import Setup
 from coevolve.envs.experts import read_eto
 from coevolve.envs.sciworld import domain
@@ -17,8 +17,8 @@ from coevolve.envs.sciworld.config import ExpertSource
 from coevolve.envs.sciworld.domain import task_of_id
 from coevolve.envs.sciworld.tasks import DATA, listed, task_of
 from coevolve.errors import UserError
-from coevolve.records.drops import DropReason
 from coevolve.records.episodes import Message, StopReason, Trajectory, Turn
+from coevolve.records.pairs import DropReason
 from coevolve.storage import jsonl
 
 SUITE = load_suite(Path(__file__).parents[3] / "configs/suites/smoke.yaml")

@@ -7,7 +7,7 @@ import pytest
 from coevolve.envs.sciworld.config import SciWorldSelection
 from coevolve.envs.sciworld.tasks import kinds, kinds_by_number, listed, select, step_limit
 from coevolve.errors import UserError
-from coevolve.records.drops import DropReason
+from coevolve.records.pairs import DropReason
 
 ALL = SciWorldSelection(lists="eto", kinds=None, sft=None, explore=None, evaluate=None, explore_sft=True)
 SOME = SciWorldSelection(

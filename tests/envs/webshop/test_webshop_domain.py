@@ -22,7 +22,7 @@ from coevolve.envs.webshop.prepared_shop import PreparedShop
 from coevolve.envs.webshop.reward import reward
 from coevolve.envs.webshop.session import page_of
 from coevolve.errors import UserError
-from coevolve.records.drops import DropReason
+from coevolve.records.pairs import DropReason
 from coevolve.storage import files, jsonl
 
 

@@ -9,7 +9,7 @@ from coevolve.envs.webshop import tasks
 from coevolve.envs.webshop.config import WebShopSelection
 from coevolve.envs.webshop.goals import Goal
 from coevolve.errors import UserError
-from coevolve.records.drops import DropReason
+from coevolve.records.pairs import DropReason
 
 
 def selection(**changes):

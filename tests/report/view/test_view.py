@@ -13,12 +13,11 @@ from report.view.many import episode, pair
 from report.view.many import write as write_many
 
 from coevolve.config.loading import load_suite
-from coevolve.config.names import PairKind
 from coevolve.errors import UserError
 from coevolve.export.site_documents import site_documents
 from coevolve.pipeline.plan import Plan
 from coevolve.records.episodes import Message, Trajectory, turn_messages
-from coevolve.records.pairs import PreferencePair
+from coevolve.records.pairs import PairKind, PreferencePair
 from coevolve.report import view
 from coevolve.report.labels import STOPS, ReportLabels
 from coevolve.report.view.write import first_difference

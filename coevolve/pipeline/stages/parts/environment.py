@@ -3,7 +3,7 @@
 import contextlib
 import secrets
 
-from coevolve.config.derived.protocol import quirks
+from coevolve.config.suite import quirks
 from coevolve.envs.base import Setup
 from coevolve.pipeline.job import Job
 from coevolve.storage import files

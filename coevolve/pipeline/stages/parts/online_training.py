@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from coevolve.config.derived.protocol import quirks
+from coevolve.config.suite import quirks
 from coevolve.envs.workers import environments
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stages.parts.environment import env_setup

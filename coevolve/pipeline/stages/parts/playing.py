@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from coevolve import seeds
-from coevolve.config.derived.protocol import engine, exploration_temperature, quirks
-from coevolve.config.sections import EndpointConfig
+from coevolve.config.suite import engine, exploration_temperature, quirks
 from coevolve.envs.base import Env
 from coevolve.envs.workers import environments
 from coevolve.errors import UserError, brief
@@ -19,6 +18,7 @@ from coevolve.pipeline.stages.parts.prompting import prompt_builder
 from coevolve.policies import endpoint
 from coevolve.policies.base import Conversation, EngineSettings, Policy, engine_player
 from coevolve.policies.endpoint import Usage
+from coevolve.policies.settings import EndpointConfig
 from coevolve.records.episodes import Sampling, StopReason, Task, Trajectory, Turn
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.rollout import rollout

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from coevolve.config.derived.methods import iterations_of
-from coevolve.config.suite import Suite
+from coevolve.config.suite import Suite, iterations_of
 from coevolve.pipeline.branch import Branch, agent_of
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import ExplorationKey

@@ -5,10 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from coevolve.chat.chat_template import Renderer
-from coevolve.config.names import PairKind
 from coevolve.pipeline.job import Job
 from coevolve.policies import loading
-from coevolve.records.pairs import PreferencePair
+from coevolve.records.pairs import PairKind, PreferencePair
 from coevolve.train import reference_logps
 from coevolve.train.dataset import TokenizedPair
 

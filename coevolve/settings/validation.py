@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from coevolve.config.sections import SENTENCE
-from coevolve.config.yaml_files import Section
 from coevolve.errors import UserError, suggestion
+from coevolve.settings.section import SENTENCE
+from coevolve.settings.yaml_files import Section
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -1,0 +1,1 @@
+"""What a section of a configuration is, how its files are read, and the rules of play."""
