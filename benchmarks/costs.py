@@ -7,17 +7,21 @@ a job's error counts by the root of its length). Environments' turns stay what t
 """
 
 import argparse
+from collections.abc import Sequence
 
 import numpy as np
 import torch
+from scipy.optimize import nnls
 from torch.utils.benchmark import Timer
 
-from coevolve.config.loading import load_suite, machine_file, read_machine
+from coevolve.config.loading import load_suite, read_machine
+from coevolve.config.machine import Machine
 from coevolve.follow import estimates
-from coevolve.follow.calibration import PARTS, fit, predicted, scaled
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import PlannedJob
 
+#: Constants by the part of a job whose time they decide; the others stay what they are.
+PARTS = {"start": ("startup_seconds",), "training": ("training",), "playing": ("reading", "writing")}
 STAGES = ("untrained", "pretrain", "sft", "rft_train", "reference", "train", "rollout", "evaluate", "shard")
 
 
@@ -30,7 +34,7 @@ def main() -> None:
     parser.add_argument("--clock", choices=("seconds", "cpu_seconds"), default="seconds", help="wall or CPU time")
     asked = parser.parse_args()
     machine = read_machine(asked.machine)
-    plan = Plan(load_suite(asked.suite), shards=machine.shards, machine=str(machine_file(asked.machine)))
+    plan = Plan.on(load_suite(asked.suite), asked.machine)
     jobs, measured = done(plan, asked.stages, asked.clock)
     before, factors = predicted(plan, machine, jobs), fit(plan, machine, jobs, measured)
     fitted = scaled(machine, factors)
@@ -45,6 +49,30 @@ def done(plan: Plan, wanted: list[str], clock: str) -> tuple[list[PlannedJob], n
     jobs = [job for job in plan.jobs() if job.stage.name in wanted]
     took = {job: seconds for job in jobs if (seconds := estimates.measured(job, clock)) is not None}
     return [*took], np.array([*took.values()])
+
+
+def fit(plan: Plan, machine: Machine, jobs: Sequence[PlannedJob], measured: np.ndarray) -> dict[str, float]:
+    """Factors by part with which the predicted seconds of the jobs come closest to the measured ones."""
+    before = predicted(plan, machine, jobs)
+    slower = (scaled(machine, {name: 2.0}) for name in PARTS)
+    matrix = np.stack([predicted(plan, each, jobs) - before for each in slower], axis=1)
+    weight = 1 / np.sqrt(measured)
+    factors, _ = nnls(matrix * weight[:, None], (measured - before + matrix.sum(axis=1)) * weight)
+    return dict(zip(PARTS, map(float, factors), strict=True))
+
+
+def predicted(plan: Plan, machine: Machine, jobs: Sequence[PlannedJob]) -> np.ndarray:
+    """Estimated seconds of each job."""
+    return np.array([estimates.cost(plan, machine, job).seconds for job in jobs])
+
+
+def scaled(machine: Machine, factors: dict[str, float]) -> Machine:
+    """The machine with the time of each part of a job multiplied; a part with factor 0 was not measured."""
+    costs = machine.costs.model_dump()
+    for name, factor in factors.items():
+        for key in PARTS[name] if factor else ():
+            costs[key] = costs[key] * factor if name == "start" else costs[key] / factor
+    return machine.model_copy(update={"costs": machine.costs.model_copy(update=costs)})
 
 
 def report(stages: list[str], measured: np.ndarray, before: np.ndarray, after: np.ndarray) -> None:

@@ -26,7 +26,6 @@ from tabulate import tabulate
 from coevolve.config.loading import load_suite
 from coevolve.config.names import PairKind
 from coevolve.config.restriction import as_dict
-from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import PlannedJob, files_by_name, files_of
 from coevolve.records.base import Record
@@ -92,8 +91,7 @@ class Made:
 
     def __init__(self, suite: str, seeds: int, share: float) -> None:
         self.arguments = ["--suite", suite, "--set", f"seeds={[*range(seeds)]}"]
-        machine = load_machine(MACHINE)
-        self.plan = Plan(load_suite(suite, self.arguments[3:]), shards=machine.shards, machine=MACHINE)
+        self.plan = Plan.on(load_suite(suite, self.arguments[3:]), MACHINE)
         self.share, self.rng = share, np.random.default_rng(0)
         self.turns = {env: self._turns(env) for env in self.plan.suite.envs}
 

@@ -32,9 +32,6 @@ def main() -> None:
     options.bind = [str(Path(path).absolute()) for path in options.bind]
     os.chdir(ROOT)
     try:
-        if options.push:
-            images.push(options.push)
-            return
         recipes = images.load_recipes()
         for name in options.images or recipes.images:
             image = build(name, recipes, options)
@@ -56,11 +53,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--bind", action="append", default=[], metavar="PATH[:INSIDE]", help="visible during the build only"
-    )
-    parser.add_argument(
-        "--push",
-        metavar="REGISTRY",
-        help=f"build none; publish those of {images.LOCK} there and write {images.PUBLISHED}",
     )
     return parser
 

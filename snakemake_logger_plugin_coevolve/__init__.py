@@ -11,18 +11,16 @@ from collections.abc import Callable
 
 from snakemake.logging import ColorizingTextHandler, DefaultFormatter
 from snakemake_interface_logger_plugins.base import LogHandlerBase
-from snakemake_interface_logger_plugins.common import LogEvent
 
 
 class LogHandler(LogHandlerBase):
     """Hands Snakemake's log records to `receive`, which the Snakefile sets; before that, it prints warnings.
 
-    `of_dry_run` gives a line below the numbers of jobs of a dry run. A dry run without an error, and a
-    run with `--verbose`, `--printshellcmds` or `--debug-dag`, print what Snakemake prints.
+    A dry run without an error, and a run with `--verbose`, `--printshellcmds` or `--debug-dag`, print what Snakemake
+    prints.
     """
 
     receive: Callable[[logging.LogRecord], None] | None = None
-    of_dry_run: Callable[[], str] | None = None
 
     def __post_init__(self) -> None:
         options = self.common_settings
@@ -62,6 +60,3 @@ class LogHandler(LogHandlerBase):
             self.receive(record)
         elif self.is_plain or record.levelno >= logging.WARNING:
             self._plain.emit(record)
-        is_count = getattr(record, "event", None) == LogEvent.RUN_INFO
-        if is_count and self.common_settings.dryrun and self.of_dry_run and (line := self.of_dry_run()):
-            self._plain.stream.write(f"{line}\n")

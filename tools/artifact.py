@@ -180,7 +180,7 @@ def _layouts() -> str:
 def blocks(claims: paper.Claims) -> dict[str, str]:
     """The tables of the page by the name of their mark."""
     suite, named, machine = load_suite("paper"), claims.by_name(), load_machine(CLUSTER)
-    hours = estimates.hours_of_a_seed(Plan(suite, shards=machine.shards), machine)
+    hours = estimates.hours_of_a_seed(Plan.on(suite, CLUSTER), machine)
     reached = {name: claim for name, claim in named.items() if not power.out_of_reach(claims, claim, suite)}
     runs = {name: _run(claim, claims.model) for name, claim in reached.items()}
     numbers = {run: f"R{number}" for number, run in enumerate(dict.fromkeys(runs.values()), 1)}

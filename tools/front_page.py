@@ -137,7 +137,7 @@ def planned(suite: Suite, name: str, goals: Sequence[str] = (), env: str = "") -
     The size is what stays on disk, with what is downloaded. `env`: only the jobs of this environment, and of none.
     """
     machine = load_machine(name)
-    plan = Plan(suite, shards=machine.shards)
+    plan = Plan.on(suite, name)
     known = {target.name: target.files for target in targets(plan)}
     jobs = plan.jobs([path for goal in goals for path in known[goal]()])
     chosen = [job for job in jobs if not env or job.wildcards.get("env", env) == env]

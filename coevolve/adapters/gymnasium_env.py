@@ -1,12 +1,11 @@
 """All environments for Gymnasium 1.4: importing this module registers `coevolve/Text-v0`."""
 
 import contextlib
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
-import numpy as np
-from gymnasium.vector.utils import read_from_shared_memory, write_to_shared_memory
+from gymnasium.error import CustomSpaceError
+from gymnasium.vector.utils import create_shared_memory
 
 from coevolve.adapters.sessions import open_sessions, tasks_of
 
@@ -26,40 +25,10 @@ class FreeText(gymnasium.spaces.Text):
         return isinstance(x, str) and len(x) <= self.max_length
 
 
-class SharedTexts(Sequence[str]):
-    """The current texts in the memory that `AsyncVectorEnv` shares with its processes; a deep copy is a tuple.
-
-    `codes` [environments, max_length]: each code point plus 1, then a 0. Gymnasium's own `Text` knows only the
-    characters of its samples, and shows the texts of the beginning for ever.
-    """
-
-    def __init__(self, space: FreeText, memory: Any) -> None:
-        self.codes = np.frombuffer(memory.get_obj(), np.int32).reshape(-1, space.max_length)
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def __getitem__(self, index: Any) -> Any:
-        codes = self.codes[index]
-        return (codes[: np.append(codes, 0).argmin()] - 1).tobytes().decode("utf-32-le", "surrogatepass")
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> tuple[str, ...]:
-        return tuple(self)
-
-
-@read_from_shared_memory.register(FreeText)
-def _read(space: FreeText, memory: Any, n: int = 1) -> SharedTexts:
-    return SharedTexts(space, memory)
-
-
-@write_to_shared_memory.register(FreeText)
-def _write(space: FreeText, index: int, text: str, memory: Any) -> None:
-    codes, row = (
-        np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.int32),
-        SharedTexts(space, memory).codes[index],
-    )
-    row[: len(codes)] = codes + 1
-    row[len(codes) : len(codes) + 1] = 0
+@create_shared_memory.register(FreeText)
+def _unshared(space: FreeText, n: int = 1, ctx: Any = None) -> None:
+    """Gymnasium's shared memory of texts has only the characters of a space's samples."""
+    raise CustomSpaceError("texts of any kind are not shared; give `shared_memory=False`")
 
 
 class TextEnv(gymnasium.Env[str, str]):

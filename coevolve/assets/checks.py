@@ -9,13 +9,10 @@ from coevolve.errors import UserError
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check; `text` describes what is there, or what is wrong and how to correct it.
-
-    `stale`: results are of other code than today's, which hinders no run.
-    """
+    """The result of one check; `text` describes what is there, or what is wrong and how to correct it."""
 
     name: str
-    status: Literal["ok", "missing", "wrong", "stale"]
+    status: Literal["ok", "missing", "wrong"]
     text: str
 
     def __str__(self) -> str:

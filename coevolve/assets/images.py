@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -19,8 +18,6 @@ from coevolve.storage import files
 
 RECIPES = Path("containers/images.yaml")
 LOCK = Path("containers/images.lock")
-#: The images that a release has published: as the lock, and each has its `source`. Without a release there is no file.
-PUBLISHED = Path("containers/published.lock")
 FOLDER = Path("data/mirror/images")
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -46,16 +43,12 @@ class ImageRecipes(Strict):
 
 
 class BuiltImage(Strict):
-    """A built image: its file, the commit that it was built from, its base image, and where it can be pulled from.
-
-    `source`: what `apptainer pull` takes, such as `oras://HOST/NAME:TAG`; empty if the image was not published.
-    """
+    """A built image: its file, the commit that it was built from, and its base image."""
 
     file: Path
     sha256: Sha256
     commit: str
     base: str
-    source: str = ""
 
     @model_validator(mode="after")
     def _named_by_digest(self) -> BuiltImage:
@@ -122,59 +115,10 @@ def add(name: str, file: Path, commit: str, base: str, path: Path = LOCK) -> Bui
     sha256 = files.sha256(file)
     image = BuiltImage(file=file.with_name(f"{name}-{sha256[:12]}.sif"), sha256=sha256, commit=commit, base=base)
     file.replace(image.file)
-    _enter({name: image}, path)
-    return image
-
-
-def push(registry: str, path: Path = LOCK, published: Path = PUBLISHED) -> None:
-    """Publish the lock's images as `REGISTRY/NAME`, each with its digest as tag, and write `published`.
-
-    Raises `UserError` if an image is not as in the lock, or Apptainer fails.
-    """
-    for problem in problems(path):
-        raise UserError(problem)
-    for name, image in _read(path).images.items():
-        source = f"{registry}/{name}:{image.sha256[:12]}"
-        _run_engine("push", str(image.file), source)
-        _enter({name: image.model_copy(update={"source": source})}, published)
-
-
-def pull(names: Collection[str], path: Path = LOCK, published: Path = PUBLISHED) -> list[str]:
-    """Pull the images that a release has published and the lock lacks, and put them into it; returns their names.
-
-    Raises `UserError` if Apptainer fails, or what it pulled has another sha256 than the release names.
-    """
-    here = _read(path).images if path.exists() else {}
-    offered = _read(published).images if published.exists() else {}
-    pulled = [name for name in names if name in offered and name not in here]
-    for name in pulled:
-        image = offered[name]
-        image.file.parent.mkdir(parents=True, exist_ok=True)
-        new = image.file.with_name(f".{image.file.name}")
-        _run_engine("pull", "--force", str(new), image.source)
-        if (sha256 := files.sha256(new)) != image.sha256:
-            new.unlink()
-            wrong = f"{image.source} has sha256 {sha256}, but {published} has {image.sha256}"
-            raise UserError(f"{wrong}; run `make images`, or `make cluster CONTAINERS=none`.")
-        new.replace(image.file)
-        _enter({name: image}, path)
-    return pulled
-
-
-def _run_engine(*words: str) -> None:
-    command = [engine() or "apptainer", *words]
-    try:
-        status = subprocess.run(command, check=False).returncode
-    except OSError as error:
-        raise UserError(f"{error.filename}: {error.strerror}; install Apptainer.") from None
-    if status:
-        raise UserError(f"`{' '.join(command)}` ended with status {status}; its output is above.")
-
-
-def _enter(images: Mapping[str, BuiltImage], path: Path) -> None:
     lock = _read(path) if path.exists() else ImageLock(images={})
-    entries = ImageLock(images={**lock.images, **images}).model_dump(mode="json", exclude_defaults=True)
+    entries = ImageLock(images={**lock.images, name: image}).model_dump(mode="json")
     files.write_bytes(path, yaml.safe_dump(entries, sort_keys=True).encode())
+    return image
 
 
 def _read(path: Path) -> ImageLock:

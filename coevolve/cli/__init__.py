@@ -1,13 +1,14 @@
-"""The command line: a table of commands, each with its arguments and the function that runs it."""
+"""The command line: the module of each command, which has its arguments and the function that runs it."""
 
 import argparse
 import logging
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 
-from coevolve import __version__, completion, escaping
-from coevolve.cli import cluster, exports, others, planning, results, stage
-from coevolve.cli.command import OFFLINE, Command, Commands, Group, argument, show
+from coevolve import __version__, escaping
+from coevolve.cli.command import OFFLINE, Command, Group, show
 from coevolve.errors import UserError, suggestion
 
 __all__ = ["OFFLINE", "main"]
@@ -66,7 +67,7 @@ def _run(prog: str, group: Group, arguments: list[str]) -> int:
         lines = [f"usage: {prog} NAME ...", "", group.help, ""]
         first = group.first or [*commands]
         for title, names in {"commands": first, "also": [name for name in commands if name not in first]}.items():
-            lines += [f"{title}:", *(f"  {name:{width}}  {commands[name].help}" for name in names), ""] if names else []
+            lines += [f"{title}:", *(f"  {name:{width}}  {_help(group, name)}" for name in names), ""] if names else []
         show("\n".join([*lines, f"`{prog} NAME --help` lists its arguments."]))
         return 0
     if name not in commands:
@@ -79,26 +80,54 @@ def _run(prog: str, group: Group, arguments: list[str]) -> int:
     return command.run(parser.parse_args(rest, argparse.Namespace(arguments=rest)))
 
 
-COMMANDS: Commands = {
-    **planning.COMMANDS,
-    **cluster.COMMANDS,
-    **results.COMMANDS,
-    **others.COMMANDS,
-    "stage": Group("Run one stage on given files, as Snakemake does.", stage.stages),
-    "job": stage.run_planned,
-    "export": Group("Export results to one folder, or in the formats of other tools.", lambda: exports.COMMANDS),
-    "replay": Group("Replay recorded episodes and compare every observation.", others.replays),
-    "mirror": Group("List or verify the external files and models that a suite needs.", lambda: planning.MIRROR),
-    "completion": Command(
-        "Print a shell's completion script.",
-        lambda options: others.print_completion(COEVOLVE, options.shell),
-        (argument("shell", choices=completion.SHELLS),),
-    ),
+#: The module of this package that has each command, and its line of the help.
+COMMANDS = {
+    "plan": ("planning", "Estimate the jobs, time, GPU-hours and disk of a suite."),
+    "power": ("planning", "Print what a run can decide, and what it would take to decide the rest."),
+    "status": ("planning", "Print which jobs of a suite are done, running, failed or changed, and the time left."),
+    "config": ("planning", "Print a suite's merged configuration, each key with its file and line."),
+    "targets": ("planning", "List the named Snakemake targets of a suite."),
+    "doctor": ("planning", "Check in seconds whether this machine can run a suite."),
+    "mirror": ("planning", "List or verify the external files and models that a suite needs."),
+    "cluster": ("cluster", "Describe this Slurm cluster in site.yaml, and fetch what a suite needs."),
+    "view": ("results", "Write HTML pages of all episodes, pairs and products."),
+    "why": ("results", "Trace a printed number back to episodes, policies, pairs and code."),
+    "verify": ("results", "Judge the paper's claims."),
+    "regime": ("results", "Check whether finished results can decide between methods."),
+    "evaluate-model": ("results", "Evaluate a checkpoint or an endpoint on one environment."),
+    "compare": ("results", "Compare result files, and check whether they are comparable."),
+    "reverify": ("results", "Execute recorded actions again, and make records and pairs again."),
+    "export": ("exports", "Export results to one folder, or in the formats of other tools."),
+    "replay": ("others", "Replay recorded episodes and compare every observation."),
+    "import": ("others", "Unpack IPR's data archives (InterCodeSQL)."),
+    "stage": ("stage", "Run one stage on given files."),
+    "job": ("stage", "Run a planned job from its file, as Snakemake does."),
 }
 #: The commands that the help lists first.
 FIRST = ("plan", "status", "config", "view", "why", "verify", "stage")
-COEVOLVE: Group = Group(
+
+
+class _Modules(Mapping[str, Command | Group]):
+    """The commands by name; a module is imported when one of its commands is used."""
+
+    def __getitem__(self, name: str) -> Command | Group:
+        commands: Mapping[str, Command | Group] = import_module(f"{__name__}.{COMMANDS[name][0]}").COMMANDS
+        return commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+COEVOLVE = Group(
     "Plan a suite and examine its results. Run it with Snakemake: `snakemake --profile smoke --config suite=smoke`.",
-    lambda: COMMANDS,
+    _Modules,
     FIRST,
 )
+
+
+def _help(group: Group, name: str) -> str:
+    """The line of the help about a command of a group."""
+    return COMMANDS[name][1] if group is COEVOLVE else group.commands()[name].help

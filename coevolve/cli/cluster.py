@@ -1,24 +1,27 @@
-"""`coevolve cluster`, which `make cluster` calls: from a clone to a cluster that can run a suite; and `preflight`."""
+"""`coevolve cluster`, which `make cluster` calls: from a clone to a cluster that can run a suite."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from coevolve.arguments import natural
-from coevolve.cli.command import MACHINE, SUITE, Argument, argument, command, show
+from coevolve.assets import images
+from coevolve.cli.command import Argument, argument, command, show
+from coevolve.config.loading import SITE, load_suite
+from coevolve.envs import registry
 from coevolve.errors import UserError
-
-if TYPE_CHECKING:
-    from coevolve.follow.doctor import RunSetup
+from coevolve.follow import doctor, site, slurm
+from coevolve.follow.doctor import RunSetup
+from coevolve.pipeline import required_files
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.registry import STAGES
+from coevolve.pipeline.stage import MIRROR
 
 #: The suite of `profiles/slurm`, which a run without `--config suite=...` makes.
 DEFAULT_SUITE = "paper"
@@ -54,11 +57,7 @@ def _option(name: str, text: str) -> Argument:
 )
 def set_up(options: argparse.Namespace) -> int:
     """Describe this Slurm cluster in site.yaml, fetch what a suite needs, and print what is left to do."""
-    from coevolve.assets import images
-    from coevolve.config.loading import SITE
-    from coevolve.follow import doctor, site
-
-    known = site.Slurm.here()
+    known = slurm.partitions()
     if options.mirror:
         if not options.mirror.is_dir():
             raise UserError(f"MIRROR={options.mirror}: no such folder; name one with the layout of data/mirror.")
@@ -68,17 +67,15 @@ def set_up(options: argparse.Namespace) -> int:
     done = [*_links(options), *(_copied_images(options.mirror) if options.mirror else ())]
     engine = images.engine() or options.containers == "apptainer"
     wanted = bool(engine) and options.containers != "none"
-    if wanted and images.engine():
-        done += [f"the image {name}, as published" for name in images.pull(_images())]
     contained = wanted and _has_images()
     settings = site.describe(known, given, containers=contained)
     shown = ("gpus_per_node", "most", "containers", *site.GIVEN)
-    facts = {key: settings[key] for key in shown} | {"accounts": ", ".join(known.accounts)}
+    facts = {key: settings[key] for key in shown}
     if reduced := ", ".join(settings["stages"]):
         facts["requests reduced to a node's"] = reduced
     show("\n".join(["Found:", *(f"  {name}: {value}" for name, value in facts.items() if value not in (None, ""))]))
     done += [f"{SITE}, extending {settings['extends']}"] if site.write(settings) else []
-    setup = doctor.RunSetup.of(options.suite, [], str(SITE), "slurm")
+    setup = doctor.RunSetup.of(options.suite, [], str(SITE))
     done += [] if contained else _environments(setup)
     done += _fetched(setup, options.suite)
     show("\n".join(["Set up:", *(f"  {line}" for line in done)]) if done else "Nothing was left to set up.")
@@ -88,17 +85,16 @@ def set_up(options: argparse.Namespace) -> int:
         left.append("images: none were built here; run `make images`, then `make cluster`: then jobs run in them.")
     if left:
         show("\n".join([f"Left ({min(len(left), LEFT)} of {len(left)}):", *(f"  {line}" for line in left[:LEFT])]))
-    of_suite = "" if options.suite == DEFAULT_SUITE else f" --config suite={options.suite}"
-    show(f"Check the nodes and run: `snakemake --profile slurm{of_suite}`")
+    gpus = f" --gpus={setup.gpus}" if setup.gpus else ""
+    chosen = "" if options.suite == DEFAULT_SUITE else f" --config suite={options.suite}"
+    show(f"Check a node: `srun{gpus} coevolve doctor --suite {options.suite} --machine {SITE} --node`")
+    show(f"Run: `snakemake --profile slurm{chosen}`")
     return int(failed)
 
 
 def _left(setup: RunSetup) -> list[str]:
     """What the doctor misses, a line each; files and models, which have the same remedy, are one."""
-    from coevolve.follow import doctor
-    from coevolve.pipeline import required_files
-
-    wrong = [check for check in doctor.run_checks(setup) if check.status not in ("ok", "stale")]
+    wrong = [check for check in doctor.run_checks(setup) if check.status != "ok"]
     keys = {file.key for file in required_files.required_files(setup.suite)} if setup.suite else set()
     files = [check for check in wrong if check.name in keys]
     lines = [f"{check.name}: {check.text}" for check in wrong if check not in files]
@@ -110,10 +106,6 @@ def _left(setup: RunSetup) -> list[str]:
 
 def _links(options: argparse.Namespace) -> Iterator[str]:
     """Make `data/mirror` and the suite's results links to the scratch folder, where they do not exist yet."""
-    from coevolve.config.loading import load_suite
-    from coevolve.pipeline.plan import Plan
-    from coevolve.pipeline.stage import MIRROR
-
     for link in (Path(MIRROR), Path(Plan(load_suite(options.suite)).home)) if options.scratch else ():
         if not (link.exists() or link.is_symlink()):
             target = options.scratch.absolute() / "coevolve" / link.name
@@ -125,8 +117,6 @@ def _links(options: argparse.Namespace) -> Iterator[str]:
 
 def _copied_images(mirror: Path) -> Iterator[str]:
     """Copy the images and their lock from the mirror folder, if it has them and none are here."""
-    from coevolve.assets import images
-
     lock = mirror / "images" / images.LOCK.name
     if lock.is_file() and not images.LOCK.exists():
         images.FOLDER.mkdir(parents=True, exist_ok=True)
@@ -135,27 +125,16 @@ def _copied_images(mirror: Path) -> Iterator[str]:
         yield f"images of {lock.parent}"
 
 
-def _images() -> set[str]:
-    """The images of all stages."""
-    from coevolve.pipeline.registry import STAGES
-
-    return {stage.image for stage in STAGES.values()} - {""}
-
-
 def _has_images() -> bool:
     """Whether the images of all stages are in the lock, and their files are there."""
-    from coevolve.assets import images
-
     try:
-        return bool(images.named(_images()))
+        return bool(images.named({stage.image for stage in STAGES.values()} - {""}))
     except UserError:
         return False
 
 
 def _environments(setup: RunSetup) -> Iterator[str]:
     """Install what the suite's environments need beyond pip, and vLLM's environment if the suite samples with vLLM."""
-    from coevolve.envs import registry
-
     if setup.suite is None:
         return
     for section in setup.suite.envs.values():
@@ -167,8 +146,6 @@ def _environments(setup: RunSetup) -> Iterator[str]:
 
 def _sampling() -> Iterator[str]:
     """The environment of the stages that sample, from the lock of the image in whose place it is."""
-    from coevolve.assets import images
-
     folder, lock = images.environment("sample"), images.packages_lock("sample")
     made = folder / ".installed"
     if made.exists() and made.stat().st_mtime >= lock.stat().st_mtime:
@@ -188,8 +165,6 @@ def _wheels() -> dict[str, str]:
 
 def _fetched(setup: RunSetup, suite: str) -> Iterator[str]:
     """Fetch the suite's files and models that are missing, from the mirror folder or the network."""
-    from coevolve.pipeline import required_files
-
     if setup.suite is None:
         return
     files = [file for file in required_files.required_files(setup.suite) if file.fetched]
@@ -202,24 +177,4 @@ def _fetched(setup: RunSetup, suite: str) -> Iterator[str]:
         yield f"{len(fetched)} of {len(missing)} files and models in data/mirror"
 
 
-@command(
-    *SUITE,
-    MACHINE,
-    argument("--image", required=True, help="the image, or the environment in its place, whose stages will run here"),
-    argument("--gpus", type=natural, default=0, help="the GPUs that the job has requested"),
-)
-def check_node(options: argparse.Namespace) -> int:
-    """Check the node that this runs on, as the first jobs of a run on Slurm do; the last line is what was measured."""
-    from coevolve.follow import doctor, preflight
-
-    setup = doctor.RunSetup.of(options.suite, options.set, options.machine, None)
-    measured: dict[str, float] = {}
-    for check in preflight.checks(setup, options.image, options.gpus, measured):
-        show(check)
-        if check.status not in ("ok", "stale"):
-            return 1  # a later check may wait for what is missing
-    show(json.dumps(measured))
-    return 0
-
-
-COMMANDS = {"cluster": set_up, "preflight": check_node}
+COMMANDS = {"cluster": set_up}

@@ -13,10 +13,8 @@ from coevolve import escaping
 from coevolve.errors import UserError, suggestion
 
 if TYPE_CHECKING:
-    from coevolve.config.machine import Machine
     from coevolve.config.sections import Ablation
     from coevolve.config.suite import Suite
-    from coevolve.follow.run_record import RunRecord
     from coevolve.pipeline.plan import Plan
 
 #: Jobs read files that were fetched before: libraries stay off the network. Libraries read this when they are imported.
@@ -40,9 +38,7 @@ SUITE_NAME = "a name, such as smoke for configs/suites/smoke.yaml, or a path"
 SUITE = (argument("--suite", required=True, help=SUITE_NAME), SET)
 OPTIONAL_SUITE = (argument("--suite", help=SUITE_NAME), SET)
 JSON = argument("--json", action="store_true", help="print JSON, as docs/read/file_formats.md describes it")
-_MACHINE_NAME = "a name, such as h100 for configs/machines/h100.yaml, or a path"
-MACHINE = argument("--machine", required=True, help=_MACHINE_NAME)
-OPTIONAL_MACHINE = argument("--machine", help=_MACHINE_NAME)
+OPTIONAL_MACHINE = argument("--machine", help="a name, such as h100 for configs/machines/h100.yaml, or a path")
 
 
 @dataclass(frozen=True)
@@ -98,28 +94,14 @@ def suite_of(options: argparse.Namespace) -> Suite:
     return load_suite(options.suite, options.set)
 
 
-def plan_with_machine(
-    suite: Suite, options: argparse.Namespace, record: RunRecord | None = None
-) -> tuple[Plan, Machine | None]:
-    """The plan of a suite on the given machine, else on that of the recorded run; and the machine, if there is one."""
-    from coevolve.config.loading import machine_file
-    from coevolve.pipeline.machine import load_machine
-    from coevolve.pipeline.plan import Plan
-
-    name = options.machine or (record.machine if record else None)
-    if not name:
-        return Plan(suite), None
-    machine = load_machine(name)
-    return Plan(suite, shards=machine.shards, machine=str(machine_file(name)), vllm=machine.vllm), machine
-
-
 def run_plan(options: argparse.Namespace) -> Plan:
     """The plan of a suite on the named machine, or on that of its last run."""
     from coevolve.follow.run_record import RunRecord
     from coevolve.pipeline.plan import Plan
 
     suite = suite_of(options)
-    return plan_with_machine(suite, options, RunRecord.read(Plan(suite).home))[0]
+    record = RunRecord.read(Plan(suite).home)
+    return Plan.on(suite, options.machine or (record.machine if record else None))
 
 
 def ablation_of(suite: Suite, name: str) -> Ablation:

@@ -8,15 +8,16 @@ from coevolve.cli.command import (
     OPTIONAL_MACHINE,
     OPTIONAL_SUITE,
     SUITE,
-    Command,
+    Group,
     ablation_of,
     argument,
     command,
     run_plan,
     show,
 )
-from coevolve.cli.results import MODEL, judged_claims
 from coevolve.errors import UserError
+from coevolve.export import checkpoint, dataset, inspect_log, model_card, suite_evidence, suite_export, trl
+from coevolve.report import claims
 from coevolve.shipped import shipped_file
 
 REFERENCE = Path("results/reference")
@@ -37,9 +38,6 @@ OUT = argument("--out", type=Path, required=True, metavar="DIR", help="output fo
 )
 def export_reference(options: argparse.Namespace) -> int:
     """Write a finished suite's tables, figures, provenance and page to one folder, as a reference result."""
-    from coevolve.export import suite_export
-    from coevolve.report import claims
-
     paper = claims.load(shipped_file(CLAIMS))
     if options.suite is None:
         if options.out is None:
@@ -65,8 +63,6 @@ def export_reference(options: argparse.Namespace) -> int:
 )
 def export_evidence(options: argparse.Namespace) -> int:
     """Write a finished suite's episodes, pairs, records and provenance, without weights, to one archive."""
-    from coevolve.export import suite_evidence
-
     plan = run_plan(options)
     out = options.out or Path(plan.home).with_suffix(".evidence.tar.xz")
     paths = suite_evidence.write(plan, out, options.evaluations)
@@ -82,8 +78,6 @@ def export_evidence(options: argparse.Namespace) -> int:
 )
 def export_inspect_log(options: argparse.Namespace) -> int:
     """Write an evaluation as an Inspect log."""
-    from coevolve.export import inspect_log
-
     path = inspect_log.write(options.evaluation, options.out)
     show(f"{path}; `inspect view start --log-dir {options.out}` shows it. {UNSENT}")
     return 0
@@ -94,20 +88,8 @@ def export_inspect_log(options: argparse.Namespace) -> int:
 )
 def export_dataset(options: argparse.Namespace) -> int:
     """Write pairs and trajectories as a Hugging Face data set with a card."""
-    from coevolve.export import dataset
-
     names = dataset.write(options.folders, options.out)
     show(f"{', '.join(names)}: load with `datasets.load_dataset('{options.out}', '{names[0]}')`. {UNSENT}")
-    return 0
-
-
-@command(argument("folders", type=Path, nargs="+", metavar="FOLDER", help="folders of rollouts and evaluations"), OUT)
-def export_traces(options: argparse.Namespace) -> int:
-    """Write episodes as sessions for the trace viewer of the Hugging Face hub."""
-    from coevolve.export import traces
-
-    count = traces.write(options.folders, options.out)
-    show(f"{count} sessions in {options.out / 'sessions'}. {UNSENT}")
     return 0
 
 
@@ -118,8 +100,6 @@ def export_traces(options: argparse.Namespace) -> int:
 )
 def export_trl(options: argparse.Namespace) -> int:
     """Write pairs for TRL, as conversations or pre-tokenised."""
-    from coevolve.export import trl
-
     names = trl.write(options.folders, options.out, options.tokenizer)
     show(f"{', '.join(names)} in {options.out}; README.md says how to train on them. {UNSENT}")
     return 0
@@ -131,8 +111,6 @@ def export_trl(options: argparse.Namespace) -> int:
 )
 def export_model_card(options: argparse.Namespace) -> int:
     """Write a policy's model card."""
-    from coevolve.export import model_card
-
     show(f"{model_card.write(options.policy, options.out)}. {UNSENT}")
     return 0
 
@@ -143,33 +121,18 @@ def export_model_card(options: argparse.Namespace) -> int:
 )
 def export_checkpoint(options: argparse.Namespace) -> int:
     """Write a policy's float32 weights, adapters merged, as one checkpoint for other programs."""
-    from coevolve.export import checkpoint
-
     checkpoint.write(options.policy, options.out)
     show(f"{options.out}: transformers' `from_pretrained` and `coevolve evaluate-model` read it. {UNSENT}")
     return 0
 
 
-@command(*SUITE, MODEL, argument("--out", type=Path, required=True, metavar="DIR", help="folder of the logbook"))
-def export_logbook(options: argparse.Namespace) -> int:
-    """Write the verdicts on the paper's claims as a logbook of Trackio, one page a claim."""
-    from coevolve.export import logbook
-
-    made, paper, measured, judged = judged_claims(options)
-    pages = logbook.write(made.suite.suite, judged, paper, measured, options.out)
-    show(f"{pages} pages in {options.out / logbook.FOLDER}; `trackio logbook read --path {options.out}`. {UNSENT}")
-    return 0
-
-
-#: The commands below `coevolve export`.
-COMMANDS: dict[str, Command] = {
+EXPORTS = {
     "reference": export_reference,
     "evidence": export_evidence,
     "inspect": export_inspect_log,
-    "logbook": export_logbook,
     "dataset": export_dataset,
-    "traces": export_traces,
     "trl": export_trl,
     "model": export_model_card,
     "checkpoint": export_checkpoint,
 }
+COMMANDS = {"export": Group("Export results to one folder, or in the formats of other tools.", lambda: EXPORTS)}

@@ -1,11 +1,9 @@
-"""Commands that environments bring, and the shell's completion."""
+"""Commands that environments bring."""
 
 import argparse
-import re
 from functools import partial
 from pathlib import Path
 
-from coevolve import completion
 from coevolve.cli.command import Command, Commands, Group, argument, command, show
 
 IPR = Path("data/mirror/ipr")
@@ -23,27 +21,6 @@ def replays() -> Commands:
     }
 
 
-def print_completion(root: Group, shell: str) -> int:
-    """Print the completion script of the commands below `root`."""
-    names: dict[str, list[str]] = {}
-    flags: dict[str, list[str]] = {}
-
-    def add(group: Group, words: str) -> None:
-        commands = group.commands()
-        names[words] = [*commands]
-        for name, each in commands.items():
-            below = f"{words} {name}".strip()
-            if isinstance(each, Group):
-                add(each, below)
-            else:
-                usage = each.parser(below).format_usage()
-                flags[below] = sorted(set(re.findall(r"--[a-z][a-z-]*", usage)))
-
-    add(root, "")
-    show(completion.script(shell, names, flags), end="")
-    return 0
-
-
 @command(
     argument("archives", type=Path, nargs="+", metavar="ARCHIVE", help="the zip files of IPR's setup.sh"),
     argument("--out", type=Path, default=IPR, help="default: %(default)s"),
@@ -57,4 +34,4 @@ def import_ipr(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = {"import": import_ipr}
+COMMANDS = {"replay": Group("Replay recorded episodes and compare every observation.", replays), "import": import_ipr}

@@ -6,20 +6,37 @@ import argparse
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from coevolve import escaping
 from coevolve.arguments import positive
 from coevolve.cli.command import CLAIMS, JSON, OFFLINE, SET, SUITE, argument, command, show, suite_of
+from coevolve.config.derived.methods import labels, with_model
 from coevolve.config.names import Protocol
+from coevolve.config.recorded import given_values
+from coevolve.export.site_documents import site_documents
+from coevolve.follow import on_disk
+from coevolve.follow.reverify import reverify
+from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.required_files import required_files
+from coevolve.pipeline.stages.parts import regime_evidence
+from coevolve.pipeline.suite_files import SuiteFiles
+from coevolve.records.base import Record
+from coevolve.report import (
+    claims,
+    comparison,
+    evaluation_result,
+    looks,
+    regime,
+    second_paper,
+    verdicts,
+    view,
+    why,
+    why_task,
+    why_text,
+)
+from coevolve.report.labels import ReportLabels
 from coevolve.shipped import shipped_file
-
-if TYPE_CHECKING:
-    from coevolve.pipeline.suite_files import SuiteFiles
-    from coevolve.records.base import Record
-    from coevolve.report.claim_tests import Results
-    from coevolve.report.claims import Claims
-    from coevolve.report.verdicts import Verdict
 
 EVALUATIONS = Path("results/evaluate_model")
 CACHE = Path(".cache")
@@ -35,12 +52,6 @@ def json_list(records: Iterable[Record]) -> str:
 @command(*SUITE, argument("--out", type=Path, metavar="DIR", help="default: `view` in the suite's results"))
 def write_view(options: argparse.Namespace) -> int:
     """Write HTML pages of all episodes, pairs and products; they need no server."""
-    from coevolve.config.derived.methods import labels
-    from coevolve.export.site_documents import site_documents
-    from coevolve.pipeline.plan import Plan
-    from coevolve.report import view
-    from coevolve.report.labels import ReportLabels
-
     suite = suite_of(options)
     plan = Plan(suite)
     out = options.out or Path(plan.home) / "view"
@@ -62,10 +73,6 @@ def write_view(options: argparse.Namespace) -> int:
 )
 def trace(options: argparse.Namespace) -> int:
     """Trace a printed number, or a synthetic task, back to episodes, policies, pairs and code."""
-    from coevolve.pipeline.plan import Plan
-    from coevolve.pipeline.required_files import required_files
-    from coevolve.report import claims, why, why_task, why_text
-
     plan = Plan(suite_of(options))
     home, declared = plan.home, [file.path for file in required_files(plan.suite)]
     if pool := why_task.find(Path(home), options.cell):
@@ -82,20 +89,6 @@ def trace(options: argparse.Namespace) -> int:
     return 1 if answer.broken else 0
 
 
-def judged_claims(
-    options: argparse.Namespace, as_if: bool = False
-) -> tuple[SuiteFiles, Claims, Results, list[Verdict]]:
-    """The suite and model of the options, the paper's claims, the results on disk, and a verdict on each claim."""
-    from coevolve.config.derived.methods import with_model
-    from coevolve.follow import on_disk
-    from coevolve.pipeline.suite_files import SuiteFiles
-    from coevolve.report import claims, looks, verdicts
-
-    made, paper = SuiteFiles(with_model(suite_of(options), options.model)), claims.load(shipped_file(CLAIMS))
-    measured, small = on_disk.results(made, paper), verdicts.is_miniature(made.suite)
-    return made, paper, measured, verdicts.verify(paper, measured, looks.report_of(made.suite), as_if, small)
-
-
 @command(
     *SUITE,
     argument(
@@ -109,9 +102,9 @@ def judged_claims(
 )
 def judge(options: argparse.Namespace) -> int:
     """Judge the paper's claims; status 1: one is contradicted; else 0: one is reproduced or consistent; 3: none is."""
-    from coevolve.report import looks, second_paper, verdicts
-
-    made, paper, measured, judged = judged_claims(options, options.as_if)
+    made, paper = SuiteFiles(with_model(suite_of(options), options.model)), claims.load(shipped_file(CLAIMS))
+    measured, small = on_disk.results(made, paper), verdicts.is_miniature(made.suite)
+    judged = verdicts.verify(paper, measured, looks.report_of(made.suite), options.as_if, small)
     tables = second_paper.tables(paper, made.suite, measured.measurements)
     if measured.unfinished:
         tables = [verdicts.unfinished_markdown(measured.unfinished.values()), *tables]
@@ -128,13 +121,6 @@ def judge(options: argparse.Namespace) -> int:
 @command(*SUITE, argument("--model", help="the model whose results are checked (default: the suite's first)"), JSON)
 def check_regime(options: argparse.Namespace) -> int:
     """Check whether finished results can decide between methods; exit status 0: yes, 1: no, 3: not all measured."""
-    from coevolve.config.derived.methods import labels, with_model
-    from coevolve.follow import on_disk
-    from coevolve.pipeline.stages.parts import regime_evidence
-    from coevolve.pipeline.suite_files import SuiteFiles
-    from coevolve.report import regime
-    from coevolve.report.labels import ReportLabels
-
     suite = with_model(suite_of(options), options.model)
     judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(SuiteFiles(suite)))
     text = regime.markdown(judged, ReportLabels.of(suite, labels(suite)))
@@ -155,8 +141,6 @@ def check_regime(options: argparse.Namespace) -> int:
 )
 def compare_results(options: argparse.Namespace) -> int:
     """Compare result files, and check whether they are comparable."""
-    from coevolve.report import comparison, evaluation_result
-
     results = evaluation_result.read_all(options.results)
     comparison.require_same_protocol(results)
     show(json_list(comparison.comparisons(results)) if options.json else "\n".join(comparison.compare(results)))
@@ -194,9 +178,7 @@ def evaluate(options: argparse.Namespace) -> int:
 
 @command(
     argument("folder", type=Path, metavar="FOLDER", help="results, or an archive of results/evidence"),
-    argument("--cache", type=Path, default=CACHE, metavar="DIR", help="what agreed before (default: %(default)s)"),
-    argument("--policy", type=Path, metavar="DIR", help="also score tokens again with the policy that sampled them"),
-    argument("--turns", type=positive, default=64, help="turns that --policy scores (default: %(default)s)"),
+    argument("--cache", type=Path, default=CACHE, metavar="DIR", help="what environments prepare (%(default)s)"),
     argument(
         "--set",
         action="append",
@@ -207,18 +189,9 @@ def evaluate(options: argparse.Namespace) -> int:
     JSON,
 )
 def reverify_results(options: argparse.Namespace) -> int:
-    """Execute recorded actions again, and make records, pairs and products again; exit status 1: something differs."""
-    from coevolve.config.recorded import given_values
-    from coevolve.follow.reverify import reverify
-
-    outcome = reverify(
-        options.folder,
-        options.cache,
-        lambda check: None if options.json else show(check),
-        options.policy,
-        options.turns,
-        given_values(options.set),
-    )
+    """Execute recorded actions again, and make records and pairs again; exit status 1: something differs."""
+    shown = (lambda check: None) if options.json else show
+    outcome = reverify(options.folder, options.cache, shown, given_values(options.set))
     show(outcome.to_json() if options.json else outcome.summary())
     return outcome.exit_status
 

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from coevolve.cli.command import (
     SUITE,
     Command,
     Commands,
+    Group,
     argument,
     command,
-    plan_with_machine,
     suite_of,
 )
 from coevolve.errors import UserError
@@ -76,9 +75,10 @@ def _stage(name: str, options: argparse.Namespace) -> int:
     os.environ["OMP_NUM_THREADS"] = str(options.threads)  # libraries read it when they are imported
     from coevolve.pipeline import run_job
     from coevolve.pipeline.job_file import JobFile
+    from coevolve.pipeline.plan import Plan
     from coevolve.pipeline.stage import work_folder
 
-    plan = replace(plan_with_machine(suite_of(options), options)[0], root=options.root)
+    plan = Plan.on(suite_of(options), options.machine, options.root)
     job = plan.require(name, dict(map(_pair, options.on)))
     given: dict[str, list[str]] = {}
     for input_name, path in map(_pair, options.files):
@@ -114,3 +114,6 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals:
         raise UserError(f"argument `{text}`: write it as NAME=VALUE.")
     return name, value
+
+
+COMMANDS: Commands = {"stage": Group("Run one stage on given files, as Snakemake does.", stages), "job": run_planned}

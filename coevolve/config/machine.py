@@ -72,9 +72,8 @@ class CostConstants(Strict):
     and `writing`: factors on `flops` of training, prefill and decode, fitted or chosen; above 1 where large matrices
     run faster than the benchmark that gave `flops`. `reading` and `writing` are those of the built-in engine,
     `vllm_reading` and `vllm_writing` vLLM's (None: the same). `startup_seconds`: the time of a job before its first
-    step; `reading_weights_seconds`: the part of it in which a training reads its policy from the disk that nodes share.
-    `job_seconds`: the time of every job outside of its stage. `turn_scale` multiplies the environments' own
-    `expected.turn_seconds`. `slow` and `fast`: constants at the ends of a range, which give hours as one.
+    step. `turn_scale` multiplies the environments' own `expected.turn_seconds`. `slow` and `fast`: constants at the
+    ends of a range, which give hours as one.
     """
 
     flops: Rate
@@ -84,8 +83,6 @@ class CostConstants(Strict):
     vllm_reading: Rate | None = None
     vllm_writing: Rate | None = None
     startup_seconds: Rate
-    reading_weights_seconds: Annotated[float, Field(ge=0.0)] = 0.0
-    job_seconds: Annotated[float, Field(ge=0.0)] = 0.0
     turn_scale: Rate = 1.0
     slow: dict[CostConstant, Rate] = Field(default={})
     fast: dict[CostConstant, Rate] = Field(default={})
@@ -99,8 +96,7 @@ class Machine(Strict):
     (`coevolve.pipeline.job_server`), for machines where all jobs run on the computer that Snakemake runs on.
     `partition`: several, as a list, are those of which Slurm chooses one.
     `prune_weights`: a policy's weights are deleted after their last use (`coevolve.follow.pruning`). `cpu_partition`:
-    of jobs without a GPU (null: `partition`). `containers`: every stage runs in its image. `preflight`: digests of the
-    checks that nodes have passed, by image and kind of node (`coevolve.follow.preflight`).
+    of jobs without a GPU (null: `partition`). `containers`: every stage runs in its image.
     """
 
     label: str
@@ -117,7 +113,6 @@ class Machine(Strict):
     fork_jobs: bool = False
     prune_weights: bool = False
     containers: bool = False
-    preflight: dict[str, str] = Field(default={})
     vllm: VllmDevices = VLLM_DEVICES
     stages: dict[str, JobResources]
     costs: CostConstants

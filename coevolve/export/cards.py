@@ -12,7 +12,6 @@ from tabulate import tabulate
 
 from coevolve import __version__
 from coevolve.errors import UserError
-from coevolve.export.features import features
 from coevolve.export.result_folder import ResultFolder
 from coevolve.storage import files
 from coevolve.storage.folders import named_directory
@@ -160,3 +159,30 @@ def drops(folders: Iterable[ResultFolder]) -> str:
         counts.update((drop.kind.value if drop.kind else "no kind", drop.reason.value) for drop in folder.drops)
     rows = [(kind, reason, count) for (kind, reason), count in sorted(counts.items())]
     return tabulate(rows, headers=["pair kind", "outcome of a candidate", "number"], tablefmt="github") if rows else ""
+
+
+def features(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The columns of JSON rows and their types, of all rows together, as the front matter of a card states them.
+
+    Without them `datasets` infers types from the first megabytes of a file, and refuses a later value in a column whose
+    values were all empty before. Raises `pyarrow.ArrowInvalid` for a column with values of two types.
+    """
+    import pyarrow
+
+    return [_feature(field) for field in pyarrow.array(rows).type]
+
+
+def _feature(field: Any) -> dict[str, Any]:
+    return {"name": field.name, **_typed(field.type)}
+
+
+def _typed(kind: Any) -> dict[str, Any]:
+    """A type as the hub's YAML writes it."""
+    from pyarrow import types
+
+    if types.is_struct(kind):
+        return {"struct": [_feature(field) for field in kind]}
+    if types.is_list(kind):
+        (inner,) = _typed(kind.value_type).items()
+        return {"list": {"list": inner[1]} if inner[0] == "list" else inner[1]}
+    return {"dtype": {"double": "float64"}.get(str(kind), str(kind))}

@@ -19,13 +19,12 @@ from coevolve.assets import images
 from coevolve.assets.checks import Check, run_check
 from coevolve.config.derived.sizes import job_resources
 from coevolve.config.kinds import known_kinds
-from coevolve.config.loading import given_name, load_suite
+from coevolve.config.loading import SITE, load_suite
 from coevolve.config.machine import Machine
 from coevolve.config.suite import Suite
-from coevolve.config.yaml_files import read_yaml
 from coevolve.envs.registry import Doctor, optional
 from coevolve.errors import UserError
-from coevolve.follow import estimates, slurm, stale
+from coevolve.follow import estimates, slurm
 from coevolve.follow.disk import disk as disk_of_run
 from coevolve.pipeline import devices, required_files
 from coevolve.pipeline.machine import load_machine
@@ -44,79 +43,45 @@ MINIMUM_GB = 1.0
 
 
 @dataclass(frozen=True)
-class Profile:
-    """The suite and machine of a Snakemake profile, and whether it uses Slurm and containers."""
-
-    suite: str | None = None
-    machine: str | None = None
-    slurm: bool = False
-    containers: bool = False
-
-    @classmethod
-    def read(cls, name: str) -> Profile:
-        """The profile of a name, searched in Snakemake's order; raises `UserError` if no folder has it."""
-        files = [folder / "config.yaml" for folder in (Path(name), Path("profiles", name))]
-        file = next((path for path in files if path.is_file()), None)
-        if file is None:
-            raise UserError(f"profile `{name}`: no {name}/config.yaml here; run in the repository's folder.")
-        settings = read_yaml(file)
-        chosen: dict[str, Any] = {}
-        for path in _listed(settings.get("configfile")):
-            chosen |= read_yaml(Path(path))
-        given = settings.get("config")
-        try:
-            chosen |= given if isinstance(given, dict) else dict(item.split("=", 1) for item in _listed(given))
-        except (AttributeError, ValueError):
-            raise UserError(f"{file}: key `config`: write each setting as `name=value`.") from None
-        names = {key: given_name(chosen, key, "") for key in ("suite", "machine") if key in chosen}
-        methods = _listed(settings.get("software-deployment-method", settings.get("sdm")))
-        return cls(**names, slurm=settings.get("executor") == "slurm", containers="apptainer" in methods)
-
-
-def _listed(value: list[str] | str | None) -> list[str]:
-    """A setting of a profile that is a list, or its only entry."""
-    return [value] if isinstance(value, str) else value or []
-
-
-@dataclass(frozen=True)
 class RunSetup:
-    """What is checked: this machine, and the suite and machine config where they are given.
+    """What is checked: this machine, the plan of a suite on it and the machine config where they are given.
 
-    `suite_name`: the name or path by which the suite was given. `profile_name`: that of Snakemake's profile.
+    `suite_name`: the name or path by which the suite was given; `on_slurm`: the machine is that of `make cluster`.
     """
 
-    suite: Suite | None
+    plan: Plan | None
     machine: Machine | None
-    profile: Profile = Profile()
     suite_name: str = ""
-    profile_name: str = "smoke"
+    on_slurm: bool = False
 
     @classmethod
-    def of(cls, suite: str | None, overrides: Sequence[str], machine: str | None, profile: str | None) -> RunSetup:
-        """The setup of a command line; without a suite or machine, those of the profile."""
-        given = Profile.read(profile) if profile else Profile()
-        suite, machine = suite or given.suite or "", machine or given.machine
-        configs = load_suite(suite, overrides) if suite else None, load_machine(machine) if machine else None
-        return cls(*configs, given, suite, profile or "smoke")
+    def of(cls, suite: str | None, overrides: Sequence[str], machine: str | None) -> RunSetup:
+        """The setup of a command line."""
+        plan = Plan.on(load_suite(suite, overrides), machine) if suite else None
+        return cls(plan, load_machine(machine) if machine else None, suite or "", machine == str(SITE))
+
+    @property
+    def suite(self) -> Suite | None:
+        """The suite."""
+        return self.plan.suite if self.plan else None
 
     @property
     def contained(self) -> bool:
         """Whether jobs run in images."""
-        return self.profile.containers or (self.machine is not None and self.machine.containers)
+        return self.machine is not None and self.machine.containers
 
     @property
     def gigabytes(self) -> float:
         """The estimated size of the results that do not exist yet, in GB (1e9 bytes), and at least `MINIMUM_GB`.
 
-        With pruned weights it is at most what a run on one node holds at any time.
-        An environment without `expected` has no estimate.
+        With pruned weights it is at most what a run on one node holds at any time. An environment without `expected`
+        has no estimate.
         """
-        if self.suite and self.machine:
-            plan = Plan(self.suite, shards=self.machine.shards)
+        if self.plan and self.machine:
             with contextlib.suppress(UserError):
-                costs = [estimates.cost(plan, self.machine, job) for job in plan.jobs()]
+                costs = [estimates.cost(self.plan, self.machine, job) for job in self.plan.jobs()]
                 missing = sum(cost.bytes for cost in costs if cost.measured is None)
-                return max(min(missing, disk_of_run(plan, self.machine).peak) / 1e9, MINIMUM_GB)
+                return max(min(missing, disk_of_run(self.plan, self.machine).peak) / 1e9, MINIMUM_GB)
         return MINIMUM_GB
 
     @property
@@ -124,23 +89,17 @@ class RunSetup:
         """The most GPUs that a job of the suite requests on a node, or that any stage requests if there is no suite."""
         if not self.machine:
             return 0
-        stages = {*self.machine.stages}
-        if self.suite:
-            stages = {job.stage.name for job in Plan(self.suite, shards=self.machine.shards).jobs()}
+        stages = {job.stage.name for job in self.plan.jobs()} if self.plan else {*self.machine.stages}
         return max((job_resources(self.machine, stage).gpus for stage in stages), default=0)
 
 
 def run_checks(setup: RunSetup) -> Iterator[Check]:
     """The results of all checks as they are made, quick checks first; a failed check does not raise."""
     yield packages()
-    yield disk(Path(Plan(setup.suite).home) if setup.suite else RESULTS, setup.gigabytes)
-    yield disk(Path(MIRROR), MINIMUM_GB)
-    yield scratch()
+    yield from disks(setup)
     if setup.machine:
-        yield from machine(setup.machine, setup.gpus, on_slurm=setup.profile.slurm)
+        yield from machine(setup.machine, setup.gpus, on_slurm=setup.on_slurm)
     if setup.contained or images.LOCK.exists():
-        if not (setup.machine and setup.machine.containers):  # of a site whose nodes have it: they are checked there
-            yield run_check("Apptainer", _apptainer)
         yield from required_files.image_checks()
     if setup.suite:
         yield from required_files.verify(setup.suite, setup.suite_name, thorough=False)
@@ -148,21 +107,15 @@ def run_checks(setup: RunSetup) -> Iterator[Check]:
             yield run_check("vLLM", _vllm)
     if not setup.contained:  # the images have the environments of their jobs
         yield from environments(setup.suite)
-    yield from stale.checks(RESULTS, setup.profile_name, setup.suite)
 
 
-def packages(lock: Path = LOCK, *, subset: bool = False) -> Check:
-    """Whether the installed packages are those of the lock; with `subset`, as an image, some may be missing."""
+def packages(lock: Path = LOCK) -> Check:
+    """Whether the installed packages are those of the lock."""
     if not lock.is_file():
         return Check("packages", "missing", f"{lock} does not exist; run in the repository's folder.")
     pinned = dict(line.split("==", 1) for line in lock.read_text(encoding="utf-8").splitlines() if "==" in line)
     installed = {name: _version(name) or "nothing" for name in pinned}
-    ignored = "nothing" if subset else ""
-    wrong = [
-        f"{name} {installed[name]} for {version}"
-        for name, version in pinned.items()
-        if installed[name] not in (version, ignored)
-    ]
+    wrong = [f"{name} {installed[name]} for {pin}" for name, pin in pinned.items() if installed[name] != pin]
     if wrong:
         return Check("packages", "wrong", f"{', '.join(wrong[:5])} ({len(wrong)} in all); {_fix()}.")
     return Check("packages", "ok", f"{len(pinned)} as in {lock}")
@@ -175,6 +128,13 @@ def _fix() -> str:
         return f"PYTHONPATH puts those of {', '.join(shadowing)} before the environment's; run `unset PYTHONPATH`"
     activate = "" if Path(sys.prefix) == Path(".venv").resolve() else " and `source .venv/bin/activate`"
     return f"run `make -B setup`{activate}"
+
+
+def disks(setup: RunSetup) -> Iterator[Check]:
+    """The checks of the disks of results, of what is downloaded, and of temporary files."""
+    yield disk(Path(setup.plan.home) if setup.plan else RESULTS, setup.gigabytes)
+    yield disk(Path(MIRROR), MINIMUM_GB)
+    yield scratch()
 
 
 def disk(folder: Path, gigabytes: float) -> Check:
@@ -206,30 +166,15 @@ def scratch() -> Check:
 
 
 def machine(machine: Machine, gpus: int, *, on_slurm: bool) -> Iterator[Check]:
-    """Whether the launch file exists, and whether `gpus` GPUs per node do, here or in Slurm's partition."""
+    """Whether the launch file exists, and `gpus` GPUs here, or the commands of Slurm and a build of torch for GPUs."""
     if machine.launch and not Path(machine.launch).is_file():
         yield Check("launch", "missing", f"{machine.launch} does not exist; correct `launch`.")
     if not on_slurm:
         yield run_check("GPU", lambda: gpu(gpus))
         return
-    known: list[slurm.Partition] = []
     if gpus and not machine.containers and not devices.on_cpus():
         yield run_check("PyTorch", _cuda_build)
-
-    def answers() -> str:
-        names = slurm.programs()
-        known.extend(slurm.partitions())
-        return names
-
-    probes = {
-        "Slurm": answers,
-        "partition": lambda: slurm.partition(machine, known).name,
-        "GPU": lambda: slurm.gpu(machine, slurm.partition(machine, known), gpus),
-    }
-    for name, probe in probes.items():
-        yield (check := run_check(name, probe))
-        if check.status != "ok":
-            return
+    yield run_check("Slurm", slurm.programs)
 
 
 def gpu(needed: int) -> str:
@@ -260,13 +205,6 @@ def _cuda_build() -> str:
     if version.endswith("+cpu"):
         raise UserError(f"torch {version} sees no GPU; {_CPU_BUILD}.")
     return version
-
-
-def _apptainer() -> str:
-    program = images.engine()
-    if not program:
-        raise UserError("`apptainer` is not on PATH; run `module load apptainer`, or without images.")
-    return program
 
 
 def environments(suite: Suite | None, *, start: bool = False) -> Iterator[Check]:

@@ -14,7 +14,6 @@ from coevolve.errors import UserError
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import PlannedJob
 from coevolve.report.costs import Cost, estimate
-from coevolve.report.number_text import readable
 from coevolve.storage import files, provenance
 from coevolve.train.recompute import RECOMPUTE_ABOVE
 
@@ -84,26 +83,6 @@ def require_whole_batches(plan: Plan, machine: Machine, jobs: Iterable[PlannedJo
                 )
                 fix = f"change one of the two, or `stages.{stage}` of the machine"
                 raise UserError(f"{plan.suite.suite}: {problem} times {processes} processes; {fix}.")
-
-
-def starts(plan: Plan, machine: Machine, targets: Sequence[str] = ()) -> str:
-    """How many of a full run's GPU-hours are starts of jobs, and what would shorten those of trainings; "" for none."""
-    all_starts = trainings = second = 0.0
-    for job in plan.jobs(targets):
-        needs = job_resources(machine, job.stage.name)
-        hours = machine.costs.startup_seconds * needs.gpus * needs.nodes * plan.workload(job).starts / 3600
-        all_starts += hours
-        if job.stage.launchable:
-            trainings += hours
-            second += hours * (job.agent == "failure")  # each beside one of the target's
-    if not trainings:
-        return ""
-    reading = trainings * machine.costs.reading_weights_seconds / machine.costs.startup_seconds
-    return (
-        f"Starts: {readable(all_starts)} GPU-hours, {readable(trainings)} of them of trainings. Not done: weights that"
-        f" are read once a node and kept in its memory would save up to {readable(reading)}, both agents' trainings in"
-        f" one process up to {readable(second)}."
-    )
 
 
 def measured(job: PlannedJob, clock: str = "seconds") -> float | None:

@@ -37,24 +37,12 @@ class Forecast:
     slots: int
 
     @classmethod
-    def of(
-        cls,
-        plan: Plan,
-        machine: Machine,
-        jobs: Iterable[PlannedJob],
-        slots: int,
-        *,
-        cluster: bool,
-        reused: Collection[str] = (),
-    ) -> Forecast:
-        """The forecast of `jobs` on a computer with `slots` cores, or on a cluster that takes `slots` jobs at once.
-
-        `reused` ones take another suite's result.
-        """
+    def of(cls, plan: Plan, machine: Machine, jobs: Iterable[PlannedJob], slots: int, *, cluster: bool) -> Forecast:
+        """The forecast of `jobs` on a computer with `slots` cores, or on a cluster that takes `slots` jobs at once."""
         keys = {job.key: job for job in jobs}
         after = {key: producers(plan, job) & keys.keys() for key, job in keys.items()}
         return cls(
-            {key: START_SECONDS if key in reused else _estimated(plan, machine, job) for key, job in keys.items()},
+            {key: _estimated(plan, machine, job) for key, job in keys.items()},
             after,
             {key: 1 if cluster else _width(machine, job.stage.name, slots) for key, job in keys.items()},
             slots,

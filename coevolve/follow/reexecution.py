@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from coevolve.chat.prompts import without_surrogates
 from coevolve.config.environments import EnvSection
@@ -34,12 +34,6 @@ from coevolve.records.episodes import StopReason, Task, Trajectory
 from coevolve.records.evaluation import EpisodeNotes
 from coevolve.records.provenance import Provenance
 from coevolve.storage import files, folders, jsonl, policy_dir, provenance
-
-if TYPE_CHECKING:
-    from coevolve.chat.chat_template import Ids, Renderer
-
-    #: The token ids that a policy read before the turn of this number; None: they did not fit.
-    ReadIds = Callable[[Trajectory, int], Ids | None]
 
 #: Finds an input of a job by its path in the provenance; None if no file of its sha256 is here.
 Locate = Callable[[str], Path | None]
@@ -191,34 +185,23 @@ def _of_policy(episodes: Sequence[Trajectory], policy: Path | None) -> Iterator[
 
 def _of_tokens(episodes: Sequence[Trajectory], record: Provenance, policy: Path) -> Iterator[Compared]:
     """The texts of the token ids, and whether the context was full when it ended an episode."""
-    renderer, read = token_reader(record, policy)
+    from coevolve.chat.chat_template import Renderer
+    from coevolve.policies.context import ContextWindow
+    from coevolve.policies.loading import load_tokenizer  # imports torch
+
+    renderer, (model,) = Renderer(load_tokenizer(policy)), record.config["models"].values()
+    window = ContextWindow(renderer, model["context"], record.config["protocols"][record.protocol]["long_prompt"])
+    single_message = section(record).single_message
     for each in episodes:
         name = _name(each)
         for number, turn in enumerate(each.turns):
             if turn.token_ids:
                 yield name, number, "token ids", turn.text, without_surrogates(renderer.decode(turn.token_ids))
         if each.stop is StopReason.CONTEXT and each.sampling:
-            yield name, len(each.turns), "full context", True, read(each, len(each.turns)) is None
-
-
-def token_reader(record: Provenance, policy: Path) -> tuple[Renderer, ReadIds]:
-    """The token ids of a policy's conversations, and those that it read in a job before a turn of an episode."""
-    from coevolve.chat.chat_template import Renderer
-    from coevolve.policies.context import ContextWindow
-    from coevolve.policies.loading import load_tokenizer  # imports torch
-
-    renderer = Renderer(load_tokenizer(policy))
-    (model,) = record.config["models"].values()
-    long_prompt = record.config["protocols"][record.protocol]["long_prompt"]
-    window = ContextWindow(renderer, model["context"], long_prompt)
-    single_message = section(record).single_message
-
-    def read(episode: Trajectory, turn: int) -> Ids | None:
-        whole = Conversation(_name(episode), 0, episode.prompt, episode.turns[:turn])
-        limit = episode.sampling.max_new_tokens if episode.sampling else len(episode.turns[turn].token_ids)
-        return window.prompt_ids(whole.last_message() if single_message else whole, limit)
-
-    return renderer, read
+            whole = Conversation(name, 0, each.prompt, each.turns)
+            read = whole.last_message() if single_message else whole
+            is_full = window.prompt_ids(read, each.sampling.max_new_tokens) is None
+            yield name, len(each.turns), "full context", True, is_full
 
 
 def quirks(record: Provenance) -> Quirks:

@@ -1,35 +1,36 @@
-"""Checks a result without a model: actions are executed again, and records, pairs and products are made again."""
+"""Checks a result without a model: actions are executed again, and records and pairs are made again."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import lzma
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from coevolve.config.kinds import module_name
-from coevolve.config.restriction import digest
+from coevolve.config.restriction import part_of
 from coevolve.envs.base import EnvError
 from coevolve.errors import UserError, brief
 from coevolve.export import suite_evidence, suite_export
-from coevolve.follow import reexecution, remaking, rescoring
-from coevolve.follow.reexecution import Environments, FileDifference
-from coevolve.follow.rescoring import Rescoring
+from coevolve.follow import reexecution
+from coevolve.follow.reexecution import Environments, FileDifference, Locate
+from coevolve.pipeline.branch import Branch
+from coevolve.pipeline.job import Job
 from coevolve.pipeline.registry import REMADE, STAGES
+from coevolve.pipeline.stages import evaluate
 from coevolve.records.base import Record, is_none
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
 from coevolve.shipped import shipped_file
-from coevolve.storage import code_digest, files, jsonl, provenance, pruned
-from coevolve.storage.jsonl import Journal
+from coevolve.storage import files, jsonl, provenance, pruned
 
 EPISODES, RECORDS = "episodes.jsonl", "records.jsonl"
 #: The most that an archive is unpacked to; a small one can hold much larger files.
@@ -59,12 +60,10 @@ class FileCheck(Record):
 class Reverification(Record):
     """The outcome for a folder: its files that were executed or made again, and each other file that differs.
 
-    `hashed` counts the others, whose sha256 is that of their provenance. `seconds` is wall time. `rescored`: the scores
-    that the given policy has for its tokens, which change no status.
+    `hashed` counts the others, whose sha256 is that of their provenance. `seconds` is wall time.
     """
 
     folder: str
-    rescored: Rescoring | None = Field(default=None, exclude_if=is_none)
     files: tuple[FileCheck, ...]
     hashed: int
     seconds: float
@@ -86,61 +85,38 @@ class Reverification(Record):
             f"{same} files are as they were made, {differs} differ, {unchecked} could not be checked; {self.hashed} "
             f"others have the sha256 of their provenance. {episodes:,} episodes with {turns:,} turns were executed in "
             f"{self.seconds:.0f} s. Not checked: {context:,} ends by a full context, and {failed:,} episodes that an "
-            f"error of the environment ended.{f' {self.rescored}' if self.rescored else ''}"
+            "error of the environment ended."
         )
 
 
-class Agreed(Record):
-    """A line of the journal: the digest of a result and of the code that checked it, and the outcome of its files."""
-
-    key: str
-    checks: tuple[FileCheck, ...]
-    hashed: int
-
-
 def reverify(
-    path: Path,
-    cache: Path,
-    show: Callable[[FileCheck], None],
-    policy: Path | None = None,
-    turns: int = 1,
-    given: Mapping[str, Any] | None = None,
+    path: Path, cache: Path, show: Callable[[FileCheck], None], given: Mapping[str, Any] | None = None
 ) -> Reverification:
     """Check a folder of results, or an archive of them; calls `show` with the outcome of each file.
 
-    Results that agreed before are read from a journal in `cache`. Up to `turns` turns of a `policy` are scored with it.
-    `given`: this machine's own settings, in place of a record's (`coevolve.config.recorded`). Raises `UserError` if
-    there is no result, or none of the policy.
+    `cache`: folder of what environments prepare. `given`: this machine's own settings, in place of a record's
+    (`coevolve.config.recorded`). Raises `UserError` if there is no result.
     """
-    checks, hashed = list[FileCheck](), 0
+    checks, hashed, began = list[FileCheck](), 0, time.monotonic()
     with contextlib.ExitStack() as stack:
         home = _opened(path, stack)
         results = _results(home, path)
-        played = [each for each in results if (each / EPISODES).exists()]
-        rescored = rescoring.rescore(played, policy, turns, given or {}) if policy else None
-        began = time.monotonic()
-        for file in sorted(home.rglob(EPISODES)):
-            if file.parent not in results and not _is_hidden(file.relative_to(home)):
-                name = file.relative_to(home).as_posix()
-                checks.append(FileCheck(file=name, status="unchecked", how=f"no {provenance.NAME} beside it"))
-                show(checks[-1])
-        journal = stack.enter_context(contextlib.closing(Journal(cache / "reverify.jsonl", Agreed)))
         envs = stack.enter_context(contextlib.closing(Environments(cache.resolve(), given or {})))
-        known = {line.key: line for line in journal.records}
-        for folder in results:
-            result = CheckedResult.read(folder, home)
-            if not (outcome := known.get(key := result.key())):
-                outcome = result.check(key, envs)
-                if all(check.status == "same" for check in outcome.checks):
-                    journal.append(outcome)
-            checks += outcome.checks
-            hashed += outcome.hashed
-            for check in outcome.checks:
+        outcomes = (CheckedResult.read(folder, home).check(envs) for folder in results)
+        for of_folder, others in itertools.chain([(_unlisted(home, results), 0)], outcomes):
+            for check in of_folder:
                 show(check)
+            checks += of_folder
+            hashed += others
     seconds = round(time.monotonic() - began, 1)
-    return Reverification(
-        folder=path.as_posix(), files=tuple(checks), hashed=hashed, seconds=seconds, rescored=rescored
-    )
+    return Reverification(folder=path.as_posix(), files=tuple(checks), hashed=hashed, seconds=seconds)
+
+
+def _unlisted(home: Path, results: Collection[Path]) -> list[FileCheck]:
+    """The files of episodes that no provenance describes."""
+    others = [file.relative_to(home) for file in sorted(home.rglob(EPISODES)) if file.parent not in results]
+    names = [name.as_posix() for name in others if not _is_hidden(name)]
+    return [FileCheck(file=name, status="unchecked", how=f"no {provenance.NAME} beside it") for name in names]
 
 
 @dataclass(frozen=True)
@@ -159,15 +135,6 @@ class CheckedResult:
         present = [name for name in {EPISODES: "", RECORDS: "", **record.outputs} if (folder / name).exists()]
         return cls(folder, folder.relative_to(home), record, {name: files.sha256(folder / name) for name in present})
 
-    def key(self) -> str:
-        """The digest of the result's name, files and provenance, and of the code that checks it."""
-        declared = STAGES.get(self.record.stage)
-        modules = [declared.module] if declared else []
-        modules += [module_name(each["kind"], "domain") for each in self.record.config.get("envs", {}).values()]
-        code = code_digest.code_digest(__name__, *modules)
-        content = files.sha256(self.folder / provenance.NAME), self.hashes, str(self.changed_input)
-        return digest([self.name.as_posix(), *content, code])
-
     @functools.cached_property
     def changed_input(self) -> FileDifference | None:
         """The first file of the suite that was another when the job read it; no file at its path is no difference."""
@@ -178,8 +145,8 @@ class CheckedResult:
                 return FileDifference(what=f"input {name}", recorded=sha256, now=now)
         return None
 
-    def check(self, key: str, envs: Environments) -> Agreed:
-        """The outcome of the files that can be executed or made again, and of all others that differ."""
+    def check(self, envs: Environments) -> tuple[list[FileCheck], int]:
+        """The outcome of files that are executed or made again and of others that differ; the number of the rest."""
         executed = [self._executed(envs)] if EPISODES in self.hashes else []
         checks = {check.file: check for check in [*executed, *self._remade(envs.given)]}
         partial = (self.folder / suite_evidence.MARKER).exists()
@@ -192,7 +159,7 @@ class CheckedResult:
         hashed = sum((self.name / name).as_posix() not in checks for name in self.hashes)
         if self.changed_input:
             checks[""] = self._check(provenance.NAME, "read by the job", self.changed_input)
-        return Agreed(key=key, checks=tuple(checks.values()), hashed=hashed)
+        return [*checks.values()], hashed
 
     def locate(self, name: str) -> Path | None:
         """The file of an input of the result's job, below any folder around it; None if none has its sha256."""
@@ -227,8 +194,8 @@ class CheckedResult:
         try:
             record = reexecution.record_here(self.record, given)
             if evaluated:
-                return [self._check(RECORDS, "made again", remaking.records(self.folder, record))]
-            made = remaking.stage(self.folder, record, self.locate)
+                return [self._check(RECORDS, "made again", remade_records(self.folder, record))]
+            made = remade_files(self.folder, record, self.locate)
         except UserError as error:
             return [self._unchecked(name, error) for name in ([RECORDS] if evaluated else self.hashes)]
         how = f"made again; it was made at commit {self.record.commit[:12]}"
@@ -240,6 +207,61 @@ class CheckedResult:
 
     def _unchecked(self, name: str, reason: object) -> FileCheck:
         return FileCheck(file=(self.name / name).as_posix(), status="unchecked", how=brief(reason))
+
+
+def remade_records(folder: Path, record: Provenance) -> FileDifference | None:
+    """How the `records.jsonl` of an evaluation differs from that of its episodes."""
+    quirks = reexecution.quirks(record)
+    episodes, samples = jsonl.read(folder / EPISODES, Trajectory), record.config["evaluation"]["samples"]
+    needs_actions = reexecution.section(record).needs_actions
+    made = evaluate.records(episodes, quirks, record.seeds["suite"], samples, needs_actions)
+    return _difference(folder / RECORDS, "".join(f"{each.to_json()}\n" for each in made).encode())
+
+
+def remade_files(folder: Path, record: Provenance, locate: Locate) -> dict[str, FileDifference | None]:
+    """How the files of a stage differ from those that it makes now of the same inputs; by name, of the files here.
+
+    Raises `UserError` if an input is not here, or the settings are of another version of the kit.
+    """
+    job = remade_job(record, locate)
+    with tempfile.TemporaryDirectory() as made:
+        STAGES[record.stage].run(job, Path(made))
+        present = [path for path in sorted(Path(made).iterdir()) if (folder / path.name).exists()]
+        return {path.name: _difference(folder / path.name, path.read_bytes()) for path in present}
+
+
+def remade_job(record: Provenance, locate: Locate) -> Job:
+    """The job of a provenance, with the sections and inputs that it has; raises as `remade_files`."""
+    inputs = dict[str, list[Path]]()
+    for name in record.inputs:
+        if (path := locate(name)) is None:
+            raise UserError(f"its input {name} is not here as it was then (sha256 {record.inputs[name][:12]}).")
+        inputs.setdefault(_input_name(record, Path(name)), []).append(path)
+    try:
+        suite = part_of({"without": []} | record.config)  # an empty one is in no record
+    except (AttributeError, KeyError, ValidationError):
+        raise UserError("its settings are of another version of the kit; check out its commit.") from None
+    branch = Branch.parse(record.wildcards["branch"])
+    return Job(record.stage, suite, inputs, record.wildcards, Path("work"), 1, {}, branch=branch)
+
+
+def _input_name(record: Provenance, path: Path) -> str:
+    """The name of an input of pairs or of a selection: the agent that explored, or a file of the stage `data`."""
+    selects = any(name.endswith("/sft.jsonl") for name in record.inputs)
+    names = {"explore.jsonl": "tasks", "sft.jsonl": "experts", "example.json": "excluded_example"}
+    names |= {"experts.jsonl": "explored_experts" if selects else "experts", "episodes.jsonl": path.parent.name}
+    return names[path.name]
+
+
+def _difference(path: Path, made: bytes) -> FileDifference | None:
+    """The first line in which a file differs from what was made now, from 40 characters before the difference on."""
+    if (content := path.read_bytes()) == made:
+        return None
+    texts = (text.decode(errors="replace").split("\n") for text in (content, made))
+    lines = itertools.zip_longest(*texts, fillvalue="")
+    number, (then, now) = next((number, pair) for number, pair in enumerate(lines, start=1) if pair[0] != pair[1])
+    begin = max(0, next((n for n, pair in enumerate(zip(then, now, strict=False)) if pair[0] != pair[1]), 0) - 40)
+    return FileDifference(what=f"line {number}", recorded=then[begin:], now=now[begin:])
 
 
 @functools.cache

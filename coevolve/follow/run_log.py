@@ -18,10 +18,8 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from coevolve import escaping
 from coevolve.errors import suggestion
 from coevolve.follow import estimates, job_text
-from coevolve.follow.calibration import calibrated
 from coevolve.follow.forecast import Forecast
 from coevolve.follow.pruning import Pruning
-from coevolve.follow.reusable import Reusable
 from coevolve.follow.run_record import RunRecord
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
@@ -58,23 +56,17 @@ class RunLog:
         self._todo: set[str] = set()
         self._total, self._cluster, self._begun = 0, False, 0.0
 
-    def begin(self, record: RunRecord, pruning: Pruning | None = None, *, reuse: bool = False) -> None:
-        """Take the jobs of the run, and print how many there are; prune what none of them reads.
-
-        `reuse`: the run takes results of other suites where it can.
-        """
+    def begin(self, record: RunRecord, pruning: Pruning | None = None) -> None:
+        """Take the jobs of the run, and print how many there are; prune what none of them reads."""
         todo = [job for number in record.todo if (job := self._plan.by_key(record.jobs[number]))]
-        machine, _ = calibrated(load_machine(record.machine))
-        known = Reusable(self._plan)
-        reused = {job.key for job in todo if known.source(job)} if reuse else set()
-        self._forecast = Forecast.of(self._plan, machine, todo, record.slots, cluster=record.cluster, reused=reused)
+        machine = load_machine(record.machine)
+        self._forecast = Forecast.of(self._plan, machine, todo, record.slots, cluster=record.cluster)
         self._todo, self._total = {job.key for job in todo}, len(record.jobs)
         self._cluster, self._begun = record.cluster, time.monotonic()
         if todo:
             left = job_text.about(self._forecast.whole)
             done = f", {self._total - len(todo)} are done" if len(todo) < self._total else ""
-            taken = f", {known.sentence(todo)}" if reused else ""
-            _write(f"Suite {self._plan.suite.suite}: {self._total} jobs{done}{taken}; {left} left.")
+            _write(f"Suite {self._plan.suite.suite}: {self._total} jobs{done}; {left} left.")
         self._pruning = pruning
         self.prune()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -17,7 +17,6 @@ from coevolve.config.loading import SITE, machine_file, read_machine
 from coevolve.config.machine import JobResources, Machine
 from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError
-from coevolve.follow import slurm
 from coevolve.follow.slurm import Nodes, Partition
 from coevolve.storage import files
 
@@ -28,8 +27,6 @@ HEADER = """\
 """
 #: Keys that a user gives, by a variable of `make cluster` in capitals.
 GIVEN = ("partition", "cpu_partition", "account", "qos", "gpu", "extra")
-#: Keys that the preflight jobs write; a user may add constants to `costs`, as `make gpu` prints them.
-MEASURED = ("costs", "preflight")
 #: Minutes of the longest job where neither the partition nor the extended machine has a limit.
 WEEK = 7 * 24 * 60
 #: GB of a node where neither Slurm nor the extended machine has a number.
@@ -38,30 +35,14 @@ UNCOUNTED_GB = 1e6
 KIND = re.compile(r"[\w.]+")
 
 
-@dataclass(frozen=True)
-class Slurm:
-    """What Slurm reports: its partitions, the user's accounts, and why partitions refuse this user."""
-
-    partitions: Sequence[Partition]
-    accounts: Sequence[str]
-    refusals: Mapping[str, str]
-
-    @classmethod
-    def here(cls) -> Slurm:
-        """What Slurm's commands report; raises `UserError` if they are not here or fail."""
-        slurm.programs()
-        accounts = slurm.accounts()
-        return cls(slurm.partitions(), accounts, slurm.refusals(accounts))
-
-
 def given_before() -> dict[str, Any]:
     """The keys of the site that `make cluster` keeps, and `machine`, the file that it extends; empty without a site."""
     names = {"extends": "machine", **{key: key for key in GIVEN}}
     return {names[key]: value for key, value in _read().items() if key in names and value}
 
 
-def describe(known: Slurm, given: Mapping[str, Any], *, containers: bool) -> dict[str, Any]:
-    """The keys of the site; raises `UserError` if no partition that the user may use has what the machine requests.
+def describe(known: Sequence[Partition], given: Mapping[str, Any], *, containers: bool) -> dict[str, Any]:
+    """The keys of the site; raises `UserError` if no partition has what the machine requests.
 
     `given`: keys of `GIVEN`, and `machine`, the machine to extend (default: h100).
     """
@@ -81,7 +62,7 @@ def describe(known: Slurm, given: Mapping[str, Any], *, containers: bool) -> dic
         "most": most,
         "partition": chosen.name,
         "cpu_partition": given.get("cpu_partition"),
-        "account": given.get("account") or next(iter(known.accounts), None),
+        "account": given.get("account"),
         "qos": given.get("qos"),
         "extra": given.get("extra", ""),
         "containers": containers,
@@ -92,34 +73,21 @@ def describe(known: Slurm, given: Mapping[str, Any], *, containers: bool) -> dic
 def write(settings: Mapping[str, Any]) -> bool:
     """Write the site unless it has these keys already; returns whether it was written.
 
-    Keys that a person added are kept, those of `stages` while the nodes are the same. `preflight` is dropped, and
-    `costs` unless the site extends the same machine and has the same GPUs.
+    Keys that a person added are kept, those of `stages` while the nodes are the same, and `costs` (what `make gpu`
+    prints) while the site extends the same machine and has the same GPUs.
     """
     before = _read()
-    added = {key: value for key, value in before.items() if key not in (*settings, *MEASURED)}
+    same = all(before.get(key) == settings[key] for key in ("extends", "gpu"))
+    added = {key: value for key, value in before.items() if key not in settings and (same or key != "costs")}
     wanted = {**settings, **added}
     if all(before.get(key) == settings[key] for key in ("extends", "partition", "gpu", "gpus_per_node")):
-        wanted["stages"] = _merged(before.get("stages", {}), settings["stages"])
-    if {key: value for key, value in before.items() if key not in MEASURED} == wanted:
+        reduced, kept = settings["stages"], before.get("stages", {})
+        wanted["stages"] = {stage: {**reduced.get(stage, {}), **kept.get(stage, {})} for stage in {**kept, **reduced}}
+    if before == wanted:
         return False
-    same = all(before.get(key) == settings[key] for key in ("extends", "gpu"))
-    _write({**wanted, **({"costs": before["costs"]} if same and "costs" in before else {})})
+    text = yaml.safe_dump(wanted, sort_keys=False, default_flow_style=None, width=120)
+    files.write_bytes(SITE, (HEADER + text).encode())
     return True
-
-
-def _merged(before: Mapping[str, Any], reduced: Mapping[str, Any]) -> dict[str, Any]:
-    """The requests of stages as they were, none above those that are reduced to a node."""
-    merged = {stage: dict(before.get(stage, {})) for stage in {**before, **reduced}}
-    for stage, limits in reduced.items():
-        merged[stage] |= {key: min(merged[stage].get(key, limit), limit) for key, limit in limits.items()}
-    return merged
-
-
-def add_measured(preflight: Mapping[str, str], costs: Mapping[str, Any]) -> None:
-    """Add the digests of passed checks, and constants that were measured, to the site."""
-    before = _read()
-    merged = {key: before.get(key, {}) | added for key, added in (("preflight", preflight), ("costs", costs))}
-    _write(before | {key: value for key, value in merged.items() if value})
 
 
 def _read() -> dict[str, Any]:
@@ -131,30 +99,22 @@ def _read() -> dict[str, Any]:
     return raw
 
 
-def _write(settings: Mapping[str, Any]) -> None:
-    text = yaml.safe_dump(dict(settings), sort_keys=False, default_flow_style=None, width=120)
-    files.write_bytes(SITE, (HEADER + text).encode())
-
-
-def _partition(known: Slurm, given: Mapping[str, Any], needs_gpus: bool) -> Partition:
-    """The given partition, else the default one, else that with the most GPUs, of those that take the user's jobs.
+def _partition(known: Sequence[Partition], given: Mapping[str, Any], needs_gpus: bool) -> Partition:
+    """The given partition, else the default one, else that with the most GPUs.
 
     Several given ones, of which Slurm chooses, are one with the nodes of all.
     """
-    listed = ", ".join(sorted(each.name for each in known.partitions)) or "none"
-    by_name = {each.name: each for each in known.partitions}
+    listed = ", ".join(sorted(each.name for each in known)) or "none"
+    by_name = {each.name: each for each in known}
     if names := given.get("partition", ""):
-        for name in names.split(","):
-            refusal = known.refusals.get(name, "") if name in by_name else "Slurm has none of this name"
-            if refusal:
-                raise UserError(f"PARTITION={name}: it takes no jobs of yours ({refusal}); give another of: {listed}.")
+        if missing := [name for name in names.split(",") if name not in by_name]:
+            raise UserError(f"PARTITION={missing[0]}: Slurm has none of this name; give another of: {listed}.")
         chosen = [by_name[name] for name in names.split(",")]
         minutes = min((each.minutes for each in chosen if each.minutes), default=None)
         return replace(chosen[0], name=names, minutes=minutes, nodes=sum((each.nodes for each in chosen), ()))
-    usable = [each for each in known.partitions if each.up and each.name not in known.refusals]
-    usable = [each for each in usable if any(each.gpus.values()) or not needs_gpus]
+    usable = [each for each in known if each.up and (any(each.gpus.values()) or not needs_gpus)]
     if not usable:
-        problem = f"no partition of {listed} is up, takes your jobs and has GPUs"
+        problem = f"no partition of {listed} is up and has GPUs"
         raise UserError(f"{problem}; give PARTITION=NAME, or MACHINE=cpu for a suite that needs no GPU.")
 
     def gpus(each: Partition) -> int:

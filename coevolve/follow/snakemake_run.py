@@ -4,25 +4,22 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from snakemake.deployment import singularity
-from snakemake.logging import logger
 from snakemake.settings.types import DeploymentMethod
 
 from coevolve.assets import images
 from coevolve.config.derived.sizes import job_resources
-from coevolve.config.loading import SITE, as_overrides, given_name, load_suite, machine_file
+from coevolve.config.loading import as_overrides, given_name, load_suite, machine_file
 from coevolve.config.restriction import digest
 from coevolve.config.suite import Suite
 from coevolve.envs import registry
 from coevolve.errors import UserError, suggestion
 from coevolve.export import suite_evidence
-from coevolve.follow import estimates, preflight_jobs, slurm
+from coevolve.follow import estimates, slurm
 from coevolve.follow.pruning import Pruning, require_weights
-from coevolve.follow.reusable import Reusable
 from coevolve.follow.run_log import RunLog, end_message
 from coevolve.follow.run_record import RunRecord
 from coevolve.pipeline.job_file import FOLDER, JobFile, planned_file
@@ -53,13 +50,10 @@ class SnakemakeRun:
         self._overrides = _overrides(config)
         self._machine_file = str(machine_file(given_name(config, "machine", "h100")))
         self.machine = load_machine(self._machine_file)
-        loaded, shards, vllm = load_suite(suite, self._overrides), self.machine.shards, self.machine.vllm
-        self.plan = Plan(loaded, shards=shards, machine=self._machine_file, vllm=vllm)
+        self.plan = Plan.on(load_suite(suite, self._overrides), self._machine_file)
         self._contained = self._contain(workflow.deployment_settings)
         self._images = images.named({*map(self.plan.image, STAGES.values())} - {""}) if self._contained else {}
         self._python = given_name(config, "python", "") if "python" in config else None
-        overrides = [word for each in self._overrides for word in ("--set", each)]
-        self._suite_words = shlex.join(["--suite", suite, *overrides, "--machine", self._machine_file])
         self._jobs = self._jobs_of(sys.argv)
         self._reuse = _reuse_flag(config)
         self._locks = [ProcessLock(Path(self.plan.home) / ".lock")]
@@ -67,8 +61,7 @@ class SnakemakeRun:
         self._server: JobServer | None = None
         self._log = RunLog(self.plan)
         for handler in workflow.logger_manager.get_log_handlers():
-            # of the plugin that the profiles select; others ignore the attributes
-            handler.receive, handler.of_dry_run = self._log.receive, self._reused
+            handler.receive = self._log.receive  # of the plugin that the profiles select; others ignore the attribute
 
     def _contain(self, settings: Any) -> bool:
         """Whether jobs run in images, as the machine says or `--sdm apptainer`; Snakemake's settings follow it.
@@ -185,8 +178,6 @@ class SnakemakeRun:
         if not self._locks[0].acquire():
             raise UserError(f"{self.plan.home}: another snakemake is working here; wait for it or end it.")
         self._lock_shared(planned)
-        if on_slurm and self._machine_file == str(SITE):
-            self._preflight(used)
         for each in planned:
             JobFile.of(self.plan, each).write(planned_file(each))
         jobs = {self._planned(job): job for job in dag.jobs if job.rule.name in STAGES}
@@ -197,21 +188,10 @@ class SnakemakeRun:
         # A run that makes policies again, for another run that will read them, deletes none.
         made_again = all(policy_dir.REF_NAME in map(os.path.basename, job.output) for job in dag.targetjobs)
         prunes = self.machine.prune_weights and not made_again
-        self._log.begin(
-            record,
-            Pruning.of(self.plan, jobs, todo, record.options) if prunes else None,
-            reuse=self._reuse == "--reuse",
-        )
+        self._log.begin(record, Pruning.of(self.plan, jobs, todo, record.options) if prunes else None)
         if self.machine.fork_jobs and not self._contained and self._same_python:
             stages = [name for name, stage in STAGES.items() if stage.image in ("train", "sample")]
             self._server = JobServer(stages, {**self._offline, "OMP_NUM_THREADS": "1"})
-
-    def _reused(self) -> str:
-        """How many jobs of a dry run would take another suite's result, in one sentence; empty if none would."""
-        # Records arrive in another thread, while a dry run goes on.
-        needed = self._workflow.dag.needrun_jobs(exclude_finished=False) if self._reuse == "--reuse" else ()
-        sentence = Reusable(self.plan).sentence(self._planned(job) for job in needed if job.rule.name in STAGES)
-        return sentence and f"Suite {self.plan.suite.suite}: {sentence}."
 
     def end(self, log: Sequence[str], *, successful: bool) -> str | None:
         """Stop what was started; returns what is printed of a successful run: its results and Snakemake's log."""
@@ -243,29 +223,6 @@ class SnakemakeRun:
         samples = self.plan.suite.sampler.engine == "vllm" and separate.exists()
         python = re.sub(r'(["$`\\])', r"\\\1", self._python or str(separate if samples else sys.executable))
         return f'"${{COEVOLVE_PYTHON:-{python}}}"'
-
-    def _preflight(self, stages: Iterable[str]) -> None:
-        """Check the nodes of the stages, and wait for it; raises `UserError` with the sentence of a failed check."""
-        checks = preflight_jobs.needed(self.machine, {stage: self.plan.image(STAGES[stage]) for stage in stages})
-        if not checks:
-            return
-        engine = singularity.Singularity()
-        engine.binary = engine.binary or "$(command -v apptainer || command -v singularity)"  # of the node
-        names = ", ".join(check.name for check in checks)
-        logger.info(f"Preflight: {names}. Other jobs are submitted when it has passed.", extra={"coevolve": True})
-
-        def shell(check: preflight_jobs.NodeCheck) -> str:
-            words = f"preflight {self._suite_words} --image {check.image} --gpus {check.resources.gpus}"
-            command = f"{self._interpreter(check.image)} -m coevolve {words}"
-            if not self._contained:
-                return command
-            image, arguments = str(self._images[check.image].file), self._workflow.deployment_settings.apptainer_args
-            inside = singularity.shellcmd(image, command, args=arguments, shell_executable="bash")
-            return f'export TMPDIR="${{TMPDIR:-/tmp}}"; {inside}'  # as Snakemake does before its jobs
-
-        logs = Path(self.plan.home) / "logs/preflight"
-        preflight_jobs.run(checks, self.machine, self.plan.suite, logs, shell)
-        logger.info("Preflight: passed.", extra={"coevolve": True})
 
     def _fingerprint(self, job: PlannedJob) -> str:
         """The job's fingerprint when the run was planned: a Slurm job reads the Snakefile again, after an edit too."""

@@ -19,13 +19,12 @@ from pathlib import Path
 from coevolve.config.machine import Machine
 from coevolve.export import suite_evidence
 from coevolve.follow import job_text
-from coevolve.follow.file_hashes import FileHashes
 from coevolve.follow.forecast import Forecast, producers
 from coevolve.follow.run_record import RunRecord
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import PlannedJob, files_of, work_folder
 from coevolve.records.provenance import Provenance
-from coevolve.storage import provenance, pruned
+from coevolve.storage import files, policy_dir, provenance, pruned
 
 #: Seconds that a job may take from its start to its lock.
 START_SECONDS = 60.0
@@ -93,15 +92,12 @@ class SuiteState:
         records = {key: provenance.if_valid(self._folder(key) / provenance.NAME) for key in self.jobs}
         self._made = {key: record for key, record in records.items() if record}
         self._states: dict[str, JobStatus] = {}
-        self._hashes = FileHashes(Path(self.plan.home), full=self.full)
         self._planned = {self.record.jobs[number] for number in self.record.todo} if self.record else set()
         self._deleted = self._deleted_inputs()
 
     def states(self) -> dict[str, JobStatus]:
         """The state of each job."""
-        states = {key: self._state(key) for key in self.jobs}
-        self._hashes.save()
-        return states
+        return {key: self._state(key) for key in self.jobs}
 
     def _state(self, key: str) -> JobStatus:
         """The state of a job; a result whose inputs differ from the present or pending ones is to be made again."""
@@ -173,7 +169,7 @@ class SuiteState:
             return True
         written = (self._folder(key) / provenance.NAME).stat().st_mtime
         outside = {Path(path): sha256 for path, sha256 in read.items() if not self.plan.job(path)}
-        return any(self._hashes.is_other(path, sha256, written) for path, sha256 in outside.items())
+        return any(self._is_other(path, sha256, written) for path, sha256 in outside.items())
 
     def _changed_file(self, folder: Path, record: Provenance, *, is_part: bool) -> str:
         """The first file of a result that is missing, or has another hash; empty if none.
@@ -188,9 +184,19 @@ class SuiteState:
                 if is_part or name in pruned_files:
                     continue
                 return f"{path}: the file was deleted"
-            if self._hashes.is_other(path, sha256, written):
+            if self._is_other(path, sha256, written):
                 return f"{path}: the file was changed after its stage made it"
         return ""
+
+    def _is_other(self, path: Path, sha256: str, written: float) -> bool:
+        """Whether a file or folder has another hash than that of its provenance, which was written at this time.
+
+        Only what is newer is read, unless all is to be. Other suites link weights, which changes the time of the link.
+        """
+        large = path.is_dir() or path.match(policy_dir.WEIGHTS)
+        states = [part.stat() for part in (path, *path.rglob("*"))]
+        newest = max(each.st_mtime if large else max(each.st_mtime, each.st_ctime) for each in states)
+        return (self.full or newest > written) and files.sha256(path) != sha256
 
     def log(self, key: str) -> Path:
         """The log of a job."""

@@ -6,21 +6,22 @@ The jobs of iterations are made in `coevolve.pipeline.paper`, those of tables in
 import contextlib
 import functools
 import itertools
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from coevolve.config.derived.methods import for_method, iterations_of, supports
 from coevolve.config.derived.protocol import grpo_engine
 from coevolve.config.kinds import has_module, module_name
+from coevolve.config.loading import machine_file
 from coevolve.config.machine import Shards
 from coevolve.config.names import ComputeDtype
 from coevolve.config.restriction import as_dict, digest, restrict
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError, suggestion
 from coevolve.pipeline import products
+from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.registry import ENDS, STAGES
 from coevolve.pipeline.stage import MIRROR, PlannedJob, Stage, files_by_name, files_of
 from coevolve.pipeline.suite_files import UNDIVIDED, SuiteFiles
@@ -33,6 +34,14 @@ from coevolve.storage.policy_dir import REF_NAME
 @dataclass(frozen=True)
 class Plan(SuiteFiles):
     """The jobs of one suite, and their files under `root`."""
+
+    @classmethod
+    def on(cls, suite: Suite, machine: str | Path | None, root: str = "results") -> Self:
+        """The plan of a suite on a machine, by its name or path; raises as `load_machine`. None: one of no machine."""
+        if machine is None:
+            return cls(suite, root)
+        loaded = load_machine(machine)
+        return cls(suite, root, loaded.shards, str(machine_file(machine)), loaded.vllm)
 
     @functools.cached_property
     def products(self) -> dict[str, PlannedJob]:
@@ -142,10 +151,6 @@ class Plan(SuiteFiles):
                 waiting.append((job, True))
                 waiting += [(made, False) for path in files_of(job.inputs) if (made := self.job(path))]
         return list(needed.values())
-
-    def unfinished(self, targets: Sequence[str] = ()) -> list[PlannedJob]:
-        """The jobs that `targets` (a full run's) need without all of their files."""
-        return [job for job in self.jobs(targets) if not all(map(os.path.exists, job.files))]
 
     def missing_input(self, job: PlannedJob) -> UserError | None:
         """What is wrong if a job reads a file that is missing and that no job makes."""

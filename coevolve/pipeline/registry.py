@@ -14,6 +14,6 @@ STAGES: dict[str, Stage] = {
 }
 #: The stages of what a full run ends with.
 ENDS: list[str] = [*(module.STAGE.name for module in PRODUCTS), "page"]
-#: The stages whose inputs alone decide their files, without a policy or an environment: `coevolve reverify` makes them
-#: again. The costs also have Slurm's accounting.
-REMADE = ["pairs", "select", "ablation", *(name for name in ENDS if name != "costs")]
+#: The stages of an iteration whose inputs alone decide their files, without a policy or an environment: `coevolve
+#: reverify` makes them again.
+REMADE = ("pairs", "select")

@@ -89,7 +89,7 @@ def estimate(
     of_vllm = (constants.vllm_reading, constants.vllm_writing) if engine == "vllm" else (None, None)
     reading, writing = (of_vllm[0] or constants.reading), (of_vllm[1] or constants.writing)
     devices = constants.flops * needs.processes
-    seconds = constants.job_seconds + (constants.startup_seconds if work.starts else 0.0)
+    seconds = constants.startup_seconds if work.starts else 0.0
     seconds += TRAIN * weights * work.train / (devices * constants.training)
     seconds += FORWARD * weights * work.read / (devices * reading)
     seconds += FORWARD * weights * work.write / (devices * writing)

@@ -3,7 +3,6 @@
 import argparse
 import re
 import resource
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,7 +17,6 @@ from coevolve.follow.disk import Disk
 from coevolve.pipeline import targets
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.registry import STAGES
-from coevolve.shipped import CONFIGS
 
 
 @pytest.fixture(autouse=True)
@@ -55,38 +53,6 @@ def test_snakemake_ends_in_the_sentence_alone(root, name, sentence):
     assert "File " not in done.stderr
 
 
-def completed(script, *words):
-    """What bash proposes for the last word of a command line."""
-    line = " ".join(f"'{word}'" for word in words)
-    probe = f"COMP_WORDS=({line}) COMP_CWORD={len(words) - 1}; _coevolve; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    done = subprocess.run(["bash", "-c", f"{script}\n{probe}"], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    return done.stdout.split()
-
-
-def test_bash_completes_commands_stages_options_and_suites(coevolve):
-    status, script, _ = coevolve("completion", "bash")
-    assert status == 0
-    assert set(completed(script, "coevolve", "")) == {*cli.COMMANDS}
-    assert completed(script, "coevolve", "verif") == ["verify"]
-    assert set(completed(script, "coevolve", "stage", "")) == set(STAGES)
-    assert completed(script, "coevolve", "mirror", "") == ["list", "verify"]
-    assert completed(script, "coevolve", "why", "--j") == ["--json"]
-    assert completed(script, "coevolve", "stage", "sft", "--o") == ["--on", "--out"]
-    suites = sorted(path.stem for path in CONFIGS.glob("suites/**/smo*.yaml"))
-    assert len(suites) > 2 and completed(script, "coevolve", "plan", "--suite", "smo") == suites
-    assert completed(script, "coevolve", "plan", "--suite", "smoke", "--machine", "h") == ["h100", "h100_13b"]
-
-
-def test_zsh_reads_the_completion_script(coevolve):
-    _, script, _ = coevolve("completion", "zsh")
-    if not shutil.which("zsh"):
-        pytest.skip("no zsh here")
-    probe = f"autoload -U compinit && compinit -u -D\n{script}\nprint $_comps[coevolve]"
-    done = subprocess.run(["zsh", "-f", "-c", probe], capture_output=True, text=True, check=True)
-    assert "_coevolve" in done.stdout and done.stderr == ""
-
-
 @pytest.mark.parametrize(("command", "limit"), [(("-c", "import coevolve"), 0.3), (("-m", "coevolve", "--help"), 0.5)])
 def test_an_import_and_the_help_cost_less_than_these_seconds_of_cpu(root, command, limit):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -107,9 +73,10 @@ def test_every_command_has_a_help(coevolve, command):
     status, text, _ = coevolve(command, "--help")
     assert status == 0
     assert text.startswith(f"usage: coevolve {command} ")
-    assert cli.COMMANDS[command].help in " ".join(text.split())
+    entry = cli.COEVOLVE.commands()[command]
+    assert entry.help in " ".join(text.split())
     parser = argparse.ArgumentParser()
-    for add in getattr(cli.COMMANDS[command], "arguments", ()):  # a group has commands
+    for add in getattr(entry, "arguments", ()):  # a group has commands
         add(parser)
     assert all(re.fullmatch(r"-h|--[a-z]+(-[a-z]+)*", name) for name in parser._option_string_actions)
 
@@ -156,7 +123,7 @@ def test_targets_are_grouped(coevolve):
 
 
 def test_a_plan_says_what_a_full_disk_lacks(tmp_path):
-    needed = Disk(written=0, kept=0, downloads=0, peak=2e18, widest=0, peak_hours=0, widest_hours=0)
+    needed = Disk(written=0, kept=0, downloads=0, peak=2e18)
     assert re.fullmatch(rf"{tmp_path}: .* are free and 2,000,000,000 GB are needed; make room for .* GB\.",
                         disk.missing(str(tmp_path / "results/smoke"), needed))  # fmt: skip
     assert disk.missing(str(tmp_path), replace(needed, peak=1)) == ""

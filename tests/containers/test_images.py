@@ -7,10 +7,8 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -120,7 +118,7 @@ def test_an_image_has_what_its_stages_import(root, image):
     }
     assert {"snakemake", "mypy"} <= absent and not {"numpy", "pydantic"} & absent
     stages = {stage.module for stage in STAGES.values() if stage.image == image}
-    modules = {"coevolve.cli", "coevolve.pipeline.run_job", *stages}
+    modules = {"coevolve.cli.stage", "coevolve.pipeline.run_job", *stages}
     command = [sys.executable, "-c", IMPORT, ",".join(absent), ",".join(modules)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr.strip().splitlines()[-1]
@@ -263,54 +261,6 @@ def test_a_build_outside_of_a_clone_is_one_sentence(root, tmp_path):
     done = build(tmp_path / "unpacked", "mysql", PYTHONPATH=str(root), **variables)
     assert done.stderr == f"build.py: {tmp_path}/unpacked: no git, or no clone; {done.stderr.partition('clone; ')[2]}"
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
-
-
-@pytest.fixture
-def registry(tmp_path):
-    """The address of a registry of our own."""
-    if not (images.engine() and shutil.which("docker-registry")):
-        pytest.skip("apptainer or docker-registry (Debian's package) is not on PATH")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    storage = {"filesystem": {"rootdirectory": f"{tmp_path}/registry"}}
-    config = tmp_path / "registry.yaml"
-    config.write_text(yaml.safe_dump({"version": "0.1", "storage": storage, "http": {"addr": address}}))
-    with (tmp_path / "registry.log").open("w") as log:
-        process = subprocess.Popen(["docker-registry", "serve", config], stdout=log, stderr=log)
-    host, _, port = address.partition(":")
-    while process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection((host, int(port))):
-            break
-        time.sleep(0.05)
-    yield address
-    process.terminate()
-    process.wait()
-
-
-@pytest.mark.slow
-def test_published_images_are_pulled_and_compared_with_the_release(registry, tmp_path, monkeypatch):
-    monkeypatch.setenv("APPTAINER_CACHEDIR", f"{tmp_path}/cache")
-    for folder in ("maintainer/data", "user", "small/bin"):
-        (tmp_path / folder).mkdir(parents=True)
-    subprocess.run(["apptainer", "build", tmp_path / "one.sif", tmp_path / "small"], check=True)
-    (tmp_path / "small/bin/changed").touch()
-    subprocess.run(["apptainer", "build", tmp_path / "two.sif", tmp_path / "small"], check=True)
-    lock, published = Path("images.lock"), tmp_path / "published.lock"
-
-    monkeypatch.chdir(tmp_path / "maintainer")
-    built = images.add("envs", Path(shutil.copy(tmp_path / "one.sif", "data/new.sif")), "c" * 40, BASE, lock)
-    images.push(f"oras://{registry}/coevolve", lock, published)
-    monkeypatch.chdir(tmp_path / "user")
-    assert images.pull(["envs", "train"], lock, published) == ["envs"], "train was not published"
-    assert images.named(["envs"], lock)["envs"].sha256 == built.sha256 and images.problems(lock) == []
-    assert images.pull(["envs"], lock, published) == []
-
-    lock.unlink()
-    tag = f"oras://{registry}/coevolve/envs:{built.sha256[:12]}"
-    subprocess.run(["apptainer", "push", tmp_path / "two.sif", tag], check=True)
-    with pytest.raises(UserError, match=rf"{tag} has sha256 \w+, but {published} has {built.sha256}"):
-        images.pull(["envs"], lock, published)
-    assert not lock.exists()
 
 
 @pytest.mark.slow

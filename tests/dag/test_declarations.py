@@ -140,7 +140,7 @@ def test_all_jobs_of_a_stage_take_the_same_wildcards(plan):
 
 LIGHT = """
 import importlib, sys
-import coevolve.cli, coevolve.pipeline.run_job
+import coevolve.cli.stage, coevolve.pipeline.run_job
 heavy = ("torch", "transformers", "accelerate", "trl", "openai", "pandas", "scipy", "matplotlib")
 for name in sys.argv[1:]:
     importlib.import_module(f"coevolve.pipeline.stages.{name}")

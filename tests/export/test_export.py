@@ -18,7 +18,7 @@ from trl import SFTConfig, SFTTrainer
 from web_server import served
 
 from coevolve.config.names import PairKind
-from coevolve.export import cards, logbook
+from coevolve.export import cards
 from coevolve.export.result_folder import ResultFolder
 from coevolve.policies import loading
 from coevolve.records.drops import Drop
@@ -26,9 +26,6 @@ from coevolve.records.episodes import StopReason, Trajectory
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import PreferencePair
 from coevolve.records.provenance import Provenance
-from coevolve.report import claims
-from coevolve.report.claim_tests import Results
-from coevolve.report.verdicts import Verdict
 from coevolve.storage import jsonl, provenance
 
 HOME = "results/glance/tiny/webshop"
@@ -145,21 +142,20 @@ def test_a_folder_that_is_named_twice_is_exported_once(export, run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("form", "env", "protocol", "interval"),
+    ("env", "protocol", "interval"),
     [
-        ("dataset", "intercode_sql", "paper", "[-1, 1]"),
-        ("traces", "intercode_sql", "paper", "[-1, 1]"),
-        ("dataset", "intercode_sql", "fixed", "[0, 1]"),
-        ("traces", "webshop", "paper", "[0, 1]"),
+        ("intercode_sql", "paper", "[-1, 1]"),
+        ("intercode_sql", "fixed", "[0, 1]"),
+        ("webshop", "paper", "[0, 1]"),
     ],
 )
-def test_a_card_has_the_interval_of_its_environments_rewards(form, env, protocol, interval, export, run, tmp_path):
+def test_a_card_has_the_interval_of_its_environments_rewards(env, protocol, interval, export, run, tmp_path):
     folder = shutil.copytree(run / EVALUATED, tmp_path / "eval")
     episodes = jsonl.read(folder / "episodes.jsonl", Trajectory)
     renamed = [e.model_copy(update={"task": e.task.model_copy(update={"env": env})}) for e in episodes]
     jsonl.write(folder / "episodes.jsonl", renamed)
     relist(folder, protocol=protocol)
-    export(form, folder, "--out", tmp_path / "out")
+    export("dataset", folder, "--out", tmp_path / "out")
     assert f"`reward` in {interval}" in " ".join(DatasetCard.load(tmp_path / "out/README.md").text.split())
 
 
@@ -243,7 +239,6 @@ def test_what_cannot_be_exported_is_one_sentence(export, run, tmp_path, capsys):
         ("trl", PAIRS, "--tokenizer", "nowhere", "nowhere: policy directory without weights"),
         ("trl", PAIRS, "--tokenizer", HOME, f"{HOME}: policy directory without weights"),
         ("dataset", "configs", "configs: no result with pairs.jsonl or episodes.jsonl"),
-        ("traces", PAIRS, "no result with episodes.jsonl"),
         *(("inspect", name, f"{name}{no_evaluation}") for name in (PAIRS, "nowhere", tmp_path / "result.json")),
     ):
         export(form, *arguments, "--out", tmp_path / "out", code=2)
@@ -293,7 +288,7 @@ def test_a_card_cites_what_the_repository_does(root):
     assert [words for words in wanted if words not in text] == []
 
 
-@pytest.mark.parametrize("name", ["dataset", "traces", "trl"])
+@pytest.mark.parametrize("name", ["dataset", "trl"])
 def test_an_export_replaces_no_folder_with_other_files(name, export, run, tmp_path, capsys):
     thesis = tmp_path / "home/thesis/text.tex"
     thesis.parent.mkdir(parents=True)
@@ -366,119 +361,3 @@ def test_inspects_bundled_viewer_shows_an_episodes_messages(export, run, tmp_pat
             browser.until(f"document.body.innerText.includes({json.dumps(message)})")
         assert browser.text().count("ASSISTANT\n") >= 2
         assert [url for url in browser.requests() if not url.startswith((address, "data:"))] == []
-
-
-def sessions(folder):
-    """The header and the messages of every session, by id."""
-    found = {}
-    for path in sorted((folder / "sessions").glob("*/*")):
-        header, *messages = lines(path)
-        assert {line["type"] for line in messages} == {"message"} and header["id"] == path.stem
-        found[header["id"]] = header, [line["message"] for line in messages]
-    return found
-
-
-def spoken(episode):
-    """Role and text of every message of an episode."""
-    turns = [pair for turn in episode.turns for pair in (("assistant", turn.text), ("user", turn.observation))]
-    return [(message.role, message.content) for message in episode.prompt] + turns
-
-
-def test_traces_have_every_episode_as_a_session(export, run, tmp_path):
-    export("traces", ROLLOUT, EVALUATED, ROLLOUT, "--out", tmp_path / "traces")
-    made = sessions(tmp_path / "traces")
-    episodes = [e for folder in (ROLLOUT, EVALUATED) for e in jsonl.read(run / folder / "episodes.jsonl", Trajectory)]
-    assert made.keys() == {episode.digest() for episode in episodes} and len(made) == len(episodes)
-    for episode in episodes:
-        header, messages = made[episode.digest()]
-        assert (tmp_path / f"traces/sessions/{episode.task.split}/{episode.digest()}.jsonl").exists()
-        assert (header["type"], header["harness"], header["name"]) == ("session", "coevolve", episode.task.task_id)
-        assert (header["reward"], header["stop"], header["env"]) == (episode.reward, episode.stop.value, "webshop")
-        assert [(message["role"], message["content"]) for message in messages] == spoken(episode)
-        sampled = [message["content"] for message in messages if message.get("model") == episode.policy.name]
-        assert sampled == [turn.text for turn in episode.turns]
-    card = DatasetCard.load(tmp_path / "traces/README.md")
-    assert card.data.license == "other" and episodes[0].environment in card.text
-
-
-@pytest.mark.slow
-def test_the_hubs_reader_of_traces_has_a_row_for_each_episode(export, run, tmp_path, other_environment):
-    export("traces", EVALUATED, "--out", tmp_path / "traces")
-    code = (
-        "import json, sys; from datasets import load_dataset\n"
-        "rows = load_dataset(sys.argv[1], cache_dir=sys.argv[2])['test']\n"
-        "print(json.dumps([[row['session_id'], row['messages'], row['num_user_messages']] for row in rows]))"
-    )
-    printed = other_environment("traces")("-c", code, str(tmp_path / "traces"), str(tmp_path / "cache"))
-    rows = {key: (messages, count) for key, messages, count in json.loads(printed.splitlines()[-1])}
-    episodes = {e.digest(): e for e in jsonl.read(run / EVALUATED / "episodes.jsonl", Trajectory)}
-    assert rows.keys() == episodes.keys()
-    for key, episode in episodes.items():
-        messages, count = rows[key]
-        texts = [(message["role"], message["content"]) for message in messages]
-        assert texts == [(role, text) for role, text in spoken(episode) if text]
-        assert count == sum(role == "user" for role, _ in spoken(episode))
-
-
-def logbook_page(folder, claim):
-    return (folder / f".trackio/logbook/pages/{claim.replace('_', '-')}/page.md").read_text()
-
-
-def test_a_logbook_has_a_page_for_each_claim_and_calls_a_miniature_one(export, run, coevolve, tmp_path):
-    judged = json.loads(coevolve("verify", "--suite", "configs/glance.yaml", "--json")[1])
-    export("logbook", "--suite", "configs/glance.yaml", "--out", tmp_path)
-    index = (tmp_path / ".trackio/logbook/pages/index.md").read_text()
-    statuses = dict(re.findall(r"^\| \[(\w+)\]\S+ +\| (\w+)", index, re.MULTILINE))
-    assert statuses == {each["claim"]: "toy" if "miniature" in each else "inconclusive" for each in judged}
-    assert "on the miniature glance" in index and {"toy", "inconclusive"} == {*statuses.values()}
-    verdict = next(each for each in judged if each["claim"] == "webshop_better")
-    page = logbook_page(tmp_path, "webshop_better")
-    assert (
-        verdict["says"] in page and verdict["miniature"]["text"] in page and "coevolve reverify results/glance" in page
-    )
-    record = json.loads((run / EVALUATED / "provenance.json").read_text())
-    row = next(line for line in page.splitlines() if line.startswith(f"| `{EVALUATED}/records.jsonl`"))
-    assert record["outputs"]["records.jsonl"][:16] in row and record["code_digest"] in row
-    assert "`results/glance/view/index.html#/episodes?method=coevolve`" in page
-    export("logbook", "--suite", "configs/glance.yaml", "--out", tmp_path)
-    assert logbook_page(tmp_path, "webshop_better") == page, "an export is replaced, by equal bytes"
-
-
-@pytest.mark.parametrize(
-    ("outcome", "status"),
-    [("reproduced", "verified"), ("contradicted", "falsified"), ("consistent", "inconclusive")],
-)
-def test_a_verdict_has_its_status_and_numbers_in_a_logbook(root, tmp_path, outcome, status):
-    paper = claims.load(root / "configs/claims.yaml")
-    verdict = Verdict(
-        claim="eto_webshop", verdict=outcome, text="Here.", place="Table 1", says="67.4", kind="cell",
-        mean=66.04, low=61.0, high=70.96, p=0.03, tasks=200, seeds=3, row="eto", column="webshop",
-    )  # fmt: skip
-    assert logbook.write("paper", [verdict], paper, Results((), ()), tmp_path) == 1
-    page = logbook_page(tmp_path, "eto_webshop")
-    assert f"**{status}** ({outcome}): Here." in page and "coevolve why --suite paper eto webshop" in page
-    assert re.search(r"\| claim +\| 66\.0 \[61\.0, 71\.0\] +\| 0\.03 +\| 200 +\| 3 ", page)
-
-
-def test_a_persons_logbook_is_not_replaced(export, tmp_path, capsys):
-    pages = tmp_path / ".trackio/logbook/pages/index.md"
-    pages.parent.mkdir(parents=True)
-    pages.write_text("# Mine\n")
-    export("logbook", "--suite", "configs/glance.yaml", "--out", tmp_path, code=2)
-    assert "a logbook that is not of this export" in capsys.readouterr().err and pages.read_text() == "# Mine\n"
-
-
-@pytest.mark.slow
-def test_trackios_own_reader_reads_the_logbook(export, tmp_path, other_environment):
-    export("logbook", "--suite", "configs/glance.yaml", "--out", tmp_path)
-    python = other_environment("trackio")
-
-    def trackio(*arguments):
-        return python("-m", "trackio.cli", "logbook", *arguments, cwd=tmp_path)
-
-    assert "- webshop-better · webshop_better · 4 cells" in trackio("read", "pages")
-    assert trackio("sync") and (tmp_path / ".trackio/logbook/index.html").is_file()
-    page = trackio("read", "page", "webshop-better")
-    cells = re.findall(r"^### ([\w ]+) · (\w+) · (cell_\w+)$", page, re.MULTILINE)
-    assert [title for title, *_ in cells] == ["Claim", "Numbers", "Commands", "Provenance and episodes"]
-    assert "**toy** (not run)" in page and f"`{EVALUATED}/records.jsonl`" in trackio("read", "cell", cells[-1][2])

@@ -5,9 +5,10 @@ import json
 import pytest
 import yaml
 from datasets import Dataset, load_dataset
+from pyarrow import ArrowInvalid
 
 from coevolve.export import cards
-from coevolve.export.features import features
+from coevolve.export.cards import features
 
 EMPTY = {"id": "a", "kind": None, "ids": [], "turns": [{"text": "", "tokens": []}], "data": {"x": None}, "reward": 0}
 FULL = {"id": "b", "kind": "k", "ids": [[1], []], "turns": [], "data": {"x": True}, "reward": 0.5}
@@ -16,7 +17,7 @@ FULL = {"id": "b", "kind": "k", "ids": [[1], []], "turns": [], "data": {"x": Tru
 def test_features_are_those_that_datasets_finds_in_all_rows():
     rows = [EMPTY, FULL, EMPTY | {"turns": [{"text": "t", "tokens": [7]}]}]
     assert features(rows) == Dataset.from_list(rows).features._to_yaml_list()
-    with pytest.raises(TypeError, match="string and int64"):
+    with pytest.raises(ArrowInvalid):
         features([{"a": "x"}, {"a": 1}])
 
 

@@ -248,8 +248,7 @@ def test_the_disk_of_the_paper_with_pruned_weights_is_that_of_its_bases_and_last
     seed, policy = of(), 6.74e9 * 4
     assert 12 * policy < seed.kept < 12.2 * policy and seed.kept <= 330e9
     checkpoints = 2 * 16 * 6.74e9
-    assert seed.kept + checkpoints < seed.peak < seed.written
-    assert seed.widest > seed.peak + checkpoints, "trainings of other environments run at the same time"
+    assert seed.kept + 2 * checkpoints < seed.peak < seed.written + checkpoints, "a node runs two trainings at a time"
     assert seed.kept - of("models.llama2-7b-chat.final_dtype=bfloat16").kept == pytest.approx(6 * policy / 2)
     assert of("models.llama2-7b-chat.final_dtype=bfloat16").kept <= 250e9
     adapted = of("models.llama2-7b-chat.lora={rank: 16, alpha: 32, dropout: 0.0, target_modules: all-linear}")
@@ -264,29 +263,15 @@ def test_the_disk_of_the_paper_with_pruned_weights_is_that_of_its_bases_and_last
     assert everything.kept + everything.downloads == everything.written
 
 
-def test_the_paper_takes_27_gpu_hours_and_its_starts_are_printed(plan, machine, coevolve):
-    """With 0.4 of the peak and 120 s a start; three rows and one seed. A run on one node of eight takes no longer than
-    with eight GPUs for each training and every rollout in four parts.
-    """
+def test_the_paper_takes_27_gpu_hours(plan, machine):
+    """With 0.4 of the peak and 120 s a start; three rows and one seed."""
     rows = load_suite("paper", ["methods=[sft,eto,coevolve]", ROWS_ALONE])
     plan = Plan(rows, root=plan.root, shards=machine.shards)
     costs_then = {"training": 0.4, "vllm_reading": 0.4, "vllm_writing": 0.03, "startup_seconds": 120}
     then = machine.model_copy(update={"costs": machine.costs.model_copy(update=costs_then)})
     jobs = [(job.stage.name, estimates.cost(plan, then, job)) for job in plan.jobs()]
     assert sum(cost.gpu_hours for _, cost in jobs) <= 27
-    wide = {stage: then.stages[stage].model_copy(update={"gpus": 8, "processes": 8}) for stage in ("sft", "train")}
-    of_four = Shards(rollout=4, evaluate=1)
-    before = then.model_copy(update={"stages": {**then.stages, **wide}, "shards": of_four})
-    old, new = disk.disk(Plan(rows, root=plan.root, shards=of_four), before), disk.disk(plan, then)
-    assert new.peak_hours < old.peak_hours and new.widest_hours > old.widest_hours
-    trainings = [stage for stage, _ in jobs if stage in ("sft", "train")]
-    assert len(trainings) == 36
-    hours = len(trainings) * 4 * 120 / 3600
-    assert f"{hours:.1f} of them of trainings" in estimates.starts(plan, then)
-    printed = coevolve(
-        "plan", "--suite", "paper", "--machine", "h100", "--set", "methods=[sft,eto,coevolve]", "--set", ROWS_ALONE
-    )[1]
-    assert estimates.starts(plan, machine) in printed.splitlines()
+    assert len([stage for stage, _ in jobs if stage in ("sft", "train")]) == 36
 
 
 def test_a_checkpoint_is_linked_and_a_tiny_model_written(root):

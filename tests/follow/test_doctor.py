@@ -1,4 +1,4 @@
-"""The doctor's sentences, each on a machine that really has the trouble; of Slurm, what `sinfo` answers is scripted."""
+"""The doctor's sentences, each on a machine that really has the trouble."""
 
 import os
 import re
@@ -19,19 +19,11 @@ from coevolve.envs.sciworld import doctor as sciworld
 from coevolve.envs.sciworld import replay
 from coevolve.envs.webshop import doctor as webshop
 from coevolve.errors import UserError
-from coevolve.follow import doctor, preflight, slurm
+from coevolve.follow import doctor, node, slurm
 from coevolve.pipeline import devices, required_files
 from coevolve.pipeline.machine import load_machine
+from coevolve.pipeline.plan import Plan
 from coevolve.storage import files
-
-#: The nodes that `fake_slurm` lists: CPUs, MB, time limit, number.
-NODES = "32|200000|infinite|2"
-#: What Slurm 22.05 answers of two nodes (the first line), and other kinds of nodes in its format.
-SINFO = "".join(
-    f"{kind}|{NODES}\n"
-    for kind in ("h100*|up|gpu:h100:8", "mixed|up|gpu:a100:8", "mixed|up|gpu:h100:4(S:0-1),gpu:a100:2",
-                 "old|down|gpu:2", "cpu|up|(null)", "plain|up|gpu:8")
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -46,82 +38,16 @@ def machine(root, **settings):
     return Machine.model_validate(raw | {"stages": stages} | settings)
 
 
-@pytest.fixture
-def fake_slurm(tmp_path, monkeypatch):
-    """Puts commands of Slurm on PATH, of which `sinfo` runs the given shell script."""
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+def test_a_slurm_that_is_not_there(repo, tmp_path, monkeypatch):
     monkeypatch.setenv(devices.USE_CPU, "1")  # a build of torch for CPUs would be reported
-
-    def script(text):
-        for name in slurm.PROGRAMS:
-            (tmp_path / name).write_text(f"#!/bin/sh\n{text if name == 'sinfo' else ''}\n")
-            (tmp_path / name).chmod(0o755)
-
-    return script
-
-
-def examine(root, **settings):
-    needs = machine(root, **settings)
-    gpus = doctor.RunSetup(None, needs).gpus
-    return {check.name: check for check in doctor.machine(needs, gpus, on_slurm=True)}
-
-
-def test_a_machine_that_has_all_is_well(repo, fake_slurm):
-    fake_slurm(f"printf '{SINFO}'")
-    found = examine(repo)
-    assert {check.status for check in found.values()} == {"ok"}
-    assert found["partition"].text == "h100"
-    assert found["GPU"].text == "8 x h100 per node in `h100`"
-    assert examine(repo, partition=["cpu", "old", "mixed", "h100"])["GPU"].text == "8 x h100 per node in `h100`"
-
-
-@pytest.mark.parametrize(
-    ("settings", "what", "words"),
-    [
-        ({"partition": "h10"}, "partition", "no `h10`; set `partition` to one of: cpu, h100, mixed, old, plain."),
-        ({"partition": "old"}, "partition", "`old` is not up"),
-        ({"partition": ["old", "h10"]}, "partition", "no `h10`; set `partition`"),
-        ({"gpu": "b200"}, "GPU", "requests 8 x b200 per node, those of `h100` have h100 x 8; set `partition`, `gpu`"),
-        ({"partition": "cpu", "gpu": None}, "GPU", "8 x GPU per node, those of `cpu` have none"),
-        ({"partition": "plain"}, "GPU", "8 x h100 per node, those of `plain` have unnamed x 8; "),
-        ({"partition": "mixed"}, "GPU", "requests 8 x h100 per node, those of `mixed` have a100 x 8, h100 x 4"),
-    ],
-    ids=["no partition", "closed", "one of two", "no type", "no GPU", "no name", "too few"],
-)
-def test_what_slurm_has_not(repo, fake_slurm, settings, what, words):
-    fake_slurm(f"printf '{SINFO}'")
-    check = examine(repo, **settings)[what]
-    assert check.status == "wrong" and words in check.text
-
-
-@pytest.mark.parametrize(
-    ("listed", "kind", "gpus"),
-    [
-        ("gpu:2", None, 2),
-        # types that begin with a digit
-        ("gpu:3090:4", "3090", 4),
-        ("gpu:2080ti:6(S:0-1)", "2080ti", 6),
-        ("gpu:1g.10gb:7,gpu:a100:2", "1g.10gb", 7),
-    ],
-)
-def test_as_many_gpus_as_the_nodes_have_and_one_more(listed, kind, gpus, repo, fake_slurm):
-    fake_slurm(f"printf 'all*|up|{listed}|{NODES}\\n'")
-    enough, more = (examine(repo, gpu=kind, gpus=number)["GPU"] for number in (gpus, gpus + 1))
-    assert enough.status == "ok" and (kind is None or enough.text == f"{gpus} x {kind} per node in `all`")
-    assert more.status == "wrong" and f"a stage requests {gpus + 1} x " in more.text
-
-
-def test_a_slurm_that_does_not_answer_has_no_default_partition_or_is_not_there(repo, fake_slurm, tmp_path, monkeypatch):
-    fake_slurm("echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1")
-    assert "Unable to contact slurm controller" in examine(repo)["Slurm"].text
-    fake_slurm(f"printf 'a|up|gpu:h100:8|{NODES}\\n'")
-    assert "Slurm has no default partition; set `partition` to one of: a." in examine(repo)["partition"].text
-    monkeypatch.setattr(slurm, "TIMEOUT_SECONDS", 0.5)
-    fake_slurm("exec sleep 30")
-    assert "timed out" in examine(repo)["Slurm"].text
+    for name in slurm.PROGRAMS:
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (check,) = doctor.machine(machine(repo), 8, on_slurm=True)
+    assert (check.name, check.status) == ("Slurm", "ok")
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
-    assert list(examine(repo)) == ["Slurm"]
-    assert "sbatch, sinfo, squeue, scancel not on PATH" in examine(repo)["Slurm"].text
+    (check,) = doctor.machine(machine(repo), 8, on_slurm=True)
+    assert check.status == "wrong" and "sbatch, sinfo, squeue, scancel not on PATH" in check.text
 
 
 def test_a_slurm_profile_without_slurm_ends_in_the_doctors_sentence(root, tmp_path):
@@ -171,43 +97,18 @@ def test_a_torch_for_cpus_is_replaced_where_it_is(monkeypatch, image, remedy):
 def test_only_the_stages_of_the_suite_count(repo):
     cluster = load_machine("h100")
     asked = load_suite("in_context", ["methods=[gpt4, gpt35]", "ablations.positive_agent.default=false"])
-    needed = [doctor.RunSetup(suite, cluster).gpus for suite in (load_suite("paper"), asked, None)]
+    plans = (Plan.on(load_suite("paper"), "h100"), Plan.on(asked, "h100"), None)
+    needed = [doctor.RunSetup(plan, cluster).gpus for plan in plans]
     assert needed == [needed[-1], 1, needed[-1]], "an endpoint is not trained"
 
 
 def test_a_suite_without_estimates_is_examined_too(repo):
-    found = doctor.RunSetup.of("paper", ["envs.webshop.expected=null"], "h100", None)
+    found = doctor.RunSetup.of("paper", ["envs.webshop.expected=null"], "h100")
     assert found.suite and (found.gigabytes, found.gpus) == (doctor.MINIMUM_GB, 8)
 
 
-@pytest.mark.parametrize(
-    ("text", "profile"),
-    [
-        ("config: {suite: micro, machine: cpu}", doctor.Profile("micro", "cpu")),
-        ("config: [suite=micro, machine=cpu]", doctor.Profile("micro", "cpu")),
-        ("configfile: own.yaml", doctor.Profile("micro", "cpu")),
-        ("software-deployment-method:\n", doctor.Profile()),
-        ("config: [3]", "config.yaml: key `config`: write each setting as `name=value`."),
-        ("config: {suite: 2024_01}", "--config suite: Snakemake reads this name as 202401"),
-        ("config: {machine: }", "--config machine=: it is empty"),
-    ],
-)
-def test_a_profile_is_read_as_snakemake_takes_it_or_does_not(tmp_path, monkeypatch, text, profile):
-    (tmp_path / "config.yaml").write_text(text)
-    (tmp_path / "own.yaml").write_text("suite: micro\nmachine: cpu\n")
+def test_images_that_are_not_there_or_changed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    if isinstance(profile, doctor.Profile):
-        assert doctor.Profile.read(".") == profile
-    else:
-        with pytest.raises(UserError, match=re.escape(profile)):
-            doctor.Profile.read(".")
-
-
-def test_no_apptainer_and_images_that_are_not_there_or_changed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="`apptainer` is not on PATH"):
-        doctor._apptainer()
     assert "no images were built here" in required_files.image_checks()[0].text
     images.LOCK.parent.mkdir()
     (tmp_path / "built.sif").write_bytes(b"an image")
@@ -218,14 +119,6 @@ def test_no_apptainer_and_images_that_are_not_there_or_changed(tmp_path, monkeyp
     image.file.unlink()
     (check,) = required_files.image_checks()
     assert check.status == "wrong" and "is missing" in check.text
-
-
-def test_the_environments_of_images_are_not_looked_for_outside(repo, tmp_path):
-    profile = yaml.safe_load((repo / "profiles/slurm/config.yaml").read_text())
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(profile | {"software-deployment-method": ["apptainer"]}))
-    for folder, looked in (("profiles/slurm", True), (str(tmp_path), False)):
-        names = [check.name for check in doctor.run_checks(doctor.RunSetup.of("smoke", [], "cpu", folder))]
-        assert ("database server" in names, "Apptainer" in names) == (looked, not looked)
 
 
 def test_packages_of_another_version_or_none(tmp_path):
@@ -303,14 +196,9 @@ def test_where_jobs_go_to_slurm_the_build_of_torch_is_known_by_its_version(repo,
         assert (check.name, check.status, "sees no GPU" in check.text) == ("PyTorch", status, status == "wrong")
 
 
-def test_a_profile_brings_its_suite_and_machine(repo):
-    found = doctor.RunSetup.of(None, [], None, "one-node")
-    assert not found.profile.slurm and found.suite and found.suite.suite == "paper"
-    assert found.machine and found.machine.gpu == "h100"
-    assert 100 < found.gigabytes < 100_000
-    assert doctor.RunSetup.of(None, [], "h100", "slurm").profile.slurm
-    with pytest.raises(UserError, match=r"profile `slurn`: no slurn/config\.yaml here"):
-        doctor.RunSetup.of(None, [], None, "slurn")
+def test_a_suite_on_a_machine_has_its_disk_and_gpus(repo):
+    setup = doctor.RunSetup.of("paper", [], "h100")
+    assert not setup.on_slurm and setup.gpus == 8 and 100 < setup.gigabytes < 100_000
 
 
 def test_the_command_prints_a_line_each_and_fails_where_something_is_missing(repo, tmp_path, monkeypatch):
@@ -324,33 +212,20 @@ def test_the_command_prints_a_line_each_and_fails_where_something_is_missing(rep
     settings = ["--set", f"envs.intercode_sql.dump.path={dump}"]
     done = run(*settings, "--set", f"envs.intercode_sql.dump.sha256='{files.sha256(dump)}'")
     assert done.returncode == 0, done.stdout
-    others = [line for line in done.stdout.splitlines() if " results of smoke: " not in line]  # of earlier runs here
-    assert {line.split()[0] for line in others} == {"ok"}
+    assert {line.split()[0] for line in done.stdout.splitlines()} == {"ok"}
     done = run(*settings, "--set", f"{gold}={tmp_path}/nowhere.jsonl")
     assert done.returncode == 1
     assert f"missing envs.sciworld.experts: {tmp_path}/nowhere.jsonl does not exist" in done.stdout
     assert "wrong   envs.intercode_sql.dump: " in done.stdout
 
 
-def test_a_node_is_checked_by_what_its_stages_do(repo, monkeypatch):
-    """For the stages that train, with two processes that meet, and for those of the environments alone."""
-    monkeypatch.setattr(preflight, "FILE_MB", 1)
+def test_a_node_is_checked_by_what_its_jobs_do(repo, monkeypatch):
+    """Two processes meet, and every environment is started."""
     monkeypatch.setenv(devices.USE_CPU, "1")
-    setup, measured = doctor.RunSetup.of("smoke", ["methods=[sft]"], "cpu", None), {}
-    trains = {check.name: check.text for check in preflight.checks(setup, "train", 1, measured)}
-    assert trains["PyTorch"] == torch.__version__ and trains["two processes"] == "reached each other by gloo"
-    assert trains["GPU"] == "not used: ACCELERATE_USE_CPU is set"
-    there = "results/smoke" if Path("results/smoke").exists() else "results"  # after `make smoke`
-    assert re.fullmatch(rf"[\d,]+ MB/s written and [\d,]+ read, in {there}", trains["speed of the disk"])
-    assert measured["read_mb_a_second"] > 0
-    plays = [check.name for check in preflight.checks(setup, "envs", 0, {})]
-    assert "ScienceWorld" in plays and not {"PyTorch", "GPU"} & {*plays}
-    if not torch.cuda.is_available():
-        monkeypatch.delenv(devices.USE_CPU)
-        without = next(check for check in preflight.checks(setup, "train", 1, {}) if check.name == "GPU")
-        assert without.status == "wrong" and "sees 0, a stage needs 1" in without.text
-    monkeypatch.setitem(sys.modules, "torch", None)
-    for image, remedy in (("train_0123.sif", "build the image again with `make images`"), ("", "run `make -B setup`")):
-        monkeypatch.setenv("APPTAINER_CONTAINER", image)
-        with pytest.raises(UserError, match=f"`import torch` fails .*; {remedy}"):
-            preflight._version("torch")
+    setup = doctor.RunSetup.of("smoke", ["methods=[sft]"], "cpu")
+    checks = {check.name: check for check in node.checks(setup)}
+    assert {check.status for check in checks.values()} == {"ok"}
+    assert checks["two processes"].text == "reached each other by gloo" and "ScienceWorld" in checks
+    assert node._gpus(1) == node._memory(1.0) == "not used: ACCELERATE_USE_CPU is set"
+    with pytest.raises(UserError, match="which suite and machine"):
+        next(node.checks(doctor.RunSetup.of("smoke", [], None)))

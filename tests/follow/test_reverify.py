@@ -11,10 +11,10 @@ from coevolve.config.loading import load_suite
 from coevolve.config.recorded import settings_here
 from coevolve.config.restriction import as_dict
 from coevolve.config.sections import Quirks
-from coevolve.follow import remaking
+from coevolve.follow.reverify import remade_job, remade_records
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.registry import REMADE
-from coevolve.pipeline.stage import files_by_name, files_of, results_by_name
+from coevolve.pipeline.stage import files_by_name, files_of
 from coevolve.pipeline.stages import evaluate
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
@@ -22,13 +22,13 @@ from coevolve.shipped import CONFIGS
 from coevolve.storage import jsonl, provenance
 
 EVALUATED = "tiny/webshop/coevolve/seed0/iter1/eval"
-EPISODES, RECORDS, TABLE = f"{EVALUATED}/episodes.jsonl", f"{EVALUATED}/records.jsonl", "paper/table1/table1.json"
+EPISODES, RECORDS = f"{EVALUATED}/episodes.jsonl", f"{EVALUATED}/records.jsonl"
 PAIRS = "tiny/webshop/coevolve/seed0/iter1/pairs/target/pairs.jsonl"
 
 
 @pytest.fixture
 def suite(made, tmp_path, monkeypatch):
-    """A copy of a suite's results that a test can edit; all tests share what agreed before."""
+    """A copy of a suite's results that a test can edit."""
     monkeypatch.chdir(made)
     return shutil.copytree(made / "results/glance", tmp_path / "glance", symlinks=True)
 
@@ -72,20 +72,14 @@ def first_difference(outcome, file):
     return next(each["difference"] for each in outcome["files"] if (each["file"], each["status"]) == (file, "differs"))
 
 
-def test_a_suite_as_it_was_made_agrees_in_every_file_and_is_read_from_the_journal_then(reverify, suite):
+def test_a_suite_as_it_was_made_agrees_in_every_file(reverify, suite):
     status, outcome = reverify()
     checks = {each["file"]: each for each in outcome["files"]}
     assert (status, {each["status"] for each in checks.values()}) == (0, {"same"})
     played = {path.relative_to(suite).as_posix() for path in suite.rglob("episodes.jsonl")}
-    products = {path.relative_to(suite).as_posix() for path in suite.glob("paper/*/*.*")}
-    left_out = {name for name in products if name.startswith("paper/costs/") or name.endswith("provenance.json")}
-    assert checks.keys() >= played | (products - left_out) | {
-        RECORDS,
-        TABLE,
-    }
+    assert checks.keys() >= played | {RECORDS, PAIRS}
     assert sum(each["turns"] for each in checks.values()) > 100
     assert all(each["context"] == 0 for each in checks.values()), "the policies are here, and so the tokenizers"
-    assert reverify()[1]["files"] == outcome["files"]
 
 
 @pytest.mark.parametrize(
@@ -110,30 +104,6 @@ def test_changed_episodes_are_found_with_their_turn(reverify, suite, change, wha
     assert (status, difference["what"], difference["turn"]) == (1, what, turn)
 
 
-POLICY = "results/glance/tiny/webshop/coevolve/seed0/iter1/policy/target"
-
-
-def test_a_policy_scores_its_own_tokens_and_foreign_ones_are_counted(coevolve, made, suite):
-    def rescored(*options, path=suite / EVALUATED):
-        status, printed, errors = coevolve(
-            "reverify", path, "--cache", made / "agreed", "--policy", POLICY, "--json", *options
-        )
-        return status, json.loads(printed)["rescored"] if status < 2 else errors
-
-    episodes = jsonl.read(suite / EPISODES, Trajectory)
-    turns = [turn for each in episodes for turn in each.turns]
-    status, own = rescored()
-    assert (status, own["turns"], own["of_turns"]) == (0, len(turns), len(turns))
-    assert own["greedy"] == own["tokens"] == own["agree"] == sum(len(turn.token_ids) for turn in turns)
-    assert own["gap"] == 0 and own["logp"] < 0
-    assert rescored("--turns", "2")[1]["turns"] <= 2
-    edit(suite / EPISODES, changed_turn(token_ids=[5]))
-    status, foreign = rescored()
-    assert (status, foreign["greedy"] - foreign["agree"]) == (1, 1) and foreign["gap"] > 0, "the texts differ too"
-    status, error = rescored(path=suite / "tiny/webshop/base/seed0/rollout")
-    assert status == 2 and "no recorded token is of this policy" in error
-
-
 def test_edited_results_are_found_with_their_line_and_other_files_are_hashed(reverify, suite):
     """The inputs of a job that is not made again are those that it read."""
     other = "tiny/webshop/eto/seed0/iter1/eval/episodes.jsonl"
@@ -148,15 +118,6 @@ def test_edited_results_are_found_with_their_line_and_other_files_are_hashed(rev
     assert first_difference(outcome, "data/webshop/drops.jsonl")["what"] == "sha256"
     read = first_difference(outcome, "paper/summary/provenance.json")
     assert read["what"] == "input results/glance/data/webshop/drops.jsonl"
-    assert [each["status"] for each in outcome["files"] if each["file"] == "paper/summary/summary.md"] == ["unchecked"]
-
-
-def test_edited_tables_are_found_with_their_line(reverify, suite):
-    tables = {TABLE: ("0", "1"), "paper/differences/differences.json": ("0.", "1.")}
-    for file, words in tables.items():
-        edit(suite / file, lambda lines, words=words: [line.replace(*words) for line in lines])
-    status, outcome = reverify(suite)
-    assert (status, [first_difference(outcome, file)["what"][:5] for file in tables]) == (1, ["line "] * 2)
 
 
 @pytest.mark.parametrize("malformed", ["ends_turn", "answered"])
@@ -175,7 +136,7 @@ def test_records_are_made_again_with_the_flaws_of_their_environment(suite, malfo
     for needs_actions in (True, False):
         made = evaluate.records(episodes, switches, record.seeds["suite"], 1, needs_actions)
         jsonl.write(suite / RECORDS, made)
-        difference = remaking.records(folder, record.model_copy(update={"config": config}))
+        difference = remade_records(folder, record.model_copy(update={"config": config}))
         assert (difference is None) == (needs_actions == (malformed == "answered"))
 
 
@@ -228,12 +189,10 @@ def test_an_archive_has_what_its_check_reads_but_the_shop_and_the_policies(
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIGS.glob("suites/**/*.yaml")))
 def test_a_job_that_is_made_again_has_the_sections_and_inputs_of_the_suites_job(root, monkeypatch, name):
     monkeypatch.chdir(root)
-    plan, stages = Plan(load_suite(name)), set()
-    for planned in plan.jobs():
-        stage, inputs = planned.stage.name, planned.inputs
-        if stage not in REMADE or stage in stages:
-            continue
-        stages.add(stage)
+    plan = Plan(load_suite(name))
+    first = {job.stage.name: job for job in reversed(plan.jobs()) if job.stage.name in REMADE}
+    for stage, planned in first.items():
+        inputs = planned.inputs
         config = as_dict(plan.settings(planned))
         values = dict.fromkeys(("config_digest", "code_digest", "commit", "container", "started"), "")
         values |= {
@@ -243,13 +202,11 @@ def test_a_job_that_is_made_again_has_the_sections_and_inputs_of_the_suites_job(
             "inputs": dict.fromkeys(files_of(inputs), ""),
         }
         values |= {"seeds": {}, "versions": {}, "outputs": {}, "protocol": plan.suite.protocol, "dirty": None}
-        job = remaking.remade_job(Provenance(**values, seconds=0.0))
+        job = remade_job(Provenance(**values, seconds=0.0), Path)
         assert as_dict(job.suite) == config, stage
         assert {name: sorted(map(str, files)) for name, files in job.inputs.items()} == {
             name: sorted(files) for name, files in files_by_name(inputs).items()
         }
-        assert job.results == results_by_name(inputs)
-    assert "page" in stages
 
 
 def test_scores_without_actions_and_folders_without_results_are_one_sentence(reverify, root, tmp_path):

@@ -9,7 +9,7 @@ from checkout import Copy, copy_of
 from coevolve.assets import images
 from coevolve.config.loading import SITE
 from coevolve.errors import UserError
-from coevolve.follow import preflight_jobs, site, slurm
+from coevolve.follow import site, slurm
 from coevolve.pipeline.machine import load_machine, snakemake_resources
 
 #: partition, state, gres, CPUs, MB, time limit, number of nodes: of kinds of nodes as users report them.
@@ -21,12 +21,6 @@ gpu|up|gpu:h100:4(S:0)|96+|1000000|1-00:00:00|1
 mig|up|gpu:1g.10gb:7,gpu:a100:2|64|512000|2:00:00|1
 plain|up|gpu:8|32|1|infinite|3
 closed|drain|gpu:h100:8|32|200000|infinite|99
-theirs|up|gpu:b200:8|224|2000000|UNLIMITED|99
-"""
-#: As `scontrol show partition --oneliner` prints them.
-PARTITIONS = """\
-PartitionName=gpu AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL Default=NO RootOnly=NO MaxTime=1-00:00:00 State=UP
-PartitionName=theirs AllowGroups=ALL AllowAccounts=chem,bio AllowQos=ALL RootOnly=NO MaxTime=UNLIMITED State=UP
 """
 
 
@@ -36,17 +30,13 @@ def known(root, monkeypatch, tmp_path):
     for name in ("configs", "requirements.lock"):
         (tmp_path / name).symlink_to(root / name)
     monkeypatch.chdir(tmp_path)
-    answers = {"sinfo": SINFO, "scontrol": PARTITIONS}
-    for name, text in answers.items():
-        (tmp_path / f"{name}.txt").write_text(text)
-        (tmp_path / name).write_text(f"#!/bin/sh\ncat {tmp_path}/{name}.txt\n")
-    account = 'case "$*" in *DefaultAccount) echo physics;; *) printf "physics\\nastro\\n";; esac'
-    (tmp_path / "sacctmgr").write_text(f"#!/bin/sh\n{account}\n")
-    for name in (*slurm.PROGRAMS, "scontrol", "sacctmgr"):
+    (tmp_path / "sinfo.txt").write_text(SINFO)
+    (tmp_path / "sinfo").write_text(f"#!/bin/sh\ncat {tmp_path}/sinfo.txt\n")
+    for name in slurm.PROGRAMS:
         (tmp_path / name).touch()
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    return site.Slurm.here()
+    return slurm.partitions()
 
 
 def made(known, **given):
@@ -56,10 +46,9 @@ def made(known, **given):
 
 
 def test_a_site_is_the_partition_with_the_most_gpus_of_the_wanted_type(known):
-    """`theirs` refuses the accounts, `closed` is not up, and the default partition has no GPU."""
-    assert known.accounts == ["physics", "astro"] and known.refusals == {"theirs": "AllowAccounts=chem,bio"}
+    """`closed` is not up, and the default partition has no GPU."""
     machine = made(known)
-    assert (machine.partition, machine.gpu, machine.gpus_per_node, machine.account) == ("gpu", "h100", 4, "physics")
+    assert (machine.partition, machine.gpu, machine.gpus_per_node, machine.account) == ("gpu", "h100", 4, None)
     assert (machine.most.memory_gb, machine.most.minutes) == (1000, 24 * 60)
     ppo, default = machine.stages["ppo"], machine.stages["default"]
     assert (ppo.gpus, ppo.processes, ppo.cpus, ppo.memory_gb) == (4, 4, 64, 800), "eight GPUs on nodes of four"
@@ -95,7 +84,6 @@ def test_jobs_without_a_gpu_have_a_partition_of_their_own(known):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"partition": "theirs"}, r"PARTITION=theirs: it takes no jobs of yours \(AllowAccounts=chem,bio\)"),
         ({"partition": "gpuu"}, "Slurm has none of this name.*; give another of: closed, debug, gpu"),
         ({"machine": "h200"}, "machine `h200`"),
     ],
@@ -105,23 +93,28 @@ def test_what_cannot_be_is_a_sentence(known, given, sentence):
         site.describe(known, given, containers=False)
 
 
+def test_a_slurm_that_does_not_answer_is_a_sentence(known, tmp_path, monkeypatch):
+    text = "#!/bin/sh\necho 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1\n"
+    (tmp_path / "sinfo").write_text(text)
+    with pytest.raises(UserError, match=r"sinfo failed .*Unable to contact slurm controller"):
+        slurm.partitions()
+    monkeypatch.setattr(slurm, "TIMEOUT_SECONDS", 0.5)
+    (tmp_path / "sinfo").write_text("#!/bin/sh\nexec sleep 30\n")
+    with pytest.raises(UserError, match="timed out"):
+        slurm.partitions()
+
+
 def test_a_second_call_keeps_what_was_given_and_what_was_measured(known):
     made(known, account="astro", machine="h100_13b")
-    (check,) = preflight_jobs.needed(load_machine(SITE), {"train": "train"})
-    assert check.resources.gpus == 4
-    costs = preflight_jobs.constants(reading=90.0)
-    site.add_measured({check.name: check.digest(load_machine(SITE))}, costs)
+    with SITE.open("a") as file:  # as a user writes what `make gpu` printed
+        file.write("costs: {flops: 3.1e+14}\n")
     before = SITE.read_text()
     again = site.describe(known, site.given_before(), containers=False)
     assert not site.write(again) and SITE.read_text() == before
-    machine, base = load_machine(SITE), load_machine("h100_13b")
-    assert machine.account == "astro" and preflight_jobs.needed(machine, {"train": "train"}) == []
-    assert machine.costs.startup_seconds - base.costs.startup_seconds == 90 - base.costs.reading_weights_seconds
-    assert site.write(site.describe(known, site.given_before() | {"account": "physics"}, containers=False))
-    assert "preflight" not in yaml.safe_load(SITE.read_text()), "another account: the nodes are checked again"
-    site.add_measured({}, {"flops": 3.1e14})  # as a user writes what `make gpu` printed
-    assert site.write(site.describe(known, given := site.given_before() | {"account": "astro"}, containers=False))
-    assert load_machine(SITE).costs == machine.costs.model_copy(update={"flops": 3.1e14}), "the GPUs are the same"
+    machine = load_machine(SITE)
+    assert machine.account == "astro" and machine.costs.flops == 3.1e14
+    assert site.write(site.describe(known, given := site.given_before() | {"account": "physics"}, containers=False))
+    assert load_machine(SITE).costs == machine.costs, "the GPUs are the same"
     assert site.write(site.describe(known, given | {"machine": "h100"}, containers=False))
     assert load_machine(SITE).costs == load_machine("h100").costs
 

@@ -1,4 +1,4 @@
-"""From a clone to results on a real Slurm: `make cluster`, the preflight jobs, and the main process as a job."""
+"""From a clone to results on a real Slurm: `make cluster`, the check of a node, and the main process as a job."""
 
 import json
 import os
@@ -68,11 +68,6 @@ class OrdinaryUser:
         command = [self.python, "-m", "snakemake", "--profile", "slurm", *QUICK, "--config", f"suite={self.suite}"]
         return self.ask(*command, *words, **variables)
 
-    def jobs(self):
-        """(name, state) of this clone's jobs, in the order of their submission."""
-        lines = self.cluster.ask("squeue", "--noheader", "--states=all", "--sort=i", "--format=%j %T %Z").splitlines()
-        return [tuple(line.split()[:2]) for line in lines if line.endswith(str(self.repo))]
-
     def provenances(self):
         return [json.loads(path.read_text()) for path in (self.repo / "results" / self.suite).rglob("provenance.json")]
 
@@ -95,15 +90,10 @@ def test_two_commands_of_an_ordinary_user_end_with_the_tables(user):
     done = user.snakemake("--", "all")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (user.repo / "results/slurm/paper/table1/table1.md").exists()
-    names = [name.rpartition("_")[2] for name, _ in user.jobs()]
-    assert names[:4] == ["preflight"] * 4 and "preflight" not in names[4:], "nothing was submitted before they passed"
     records = user.provenances()
     assert {record["dirty"] for record in records} == {False}, "the site is no uncommitted change"
     (costs,) = (record for record in records if record["stage"] == "costs")
     assert costs["notes"]["machine"]["label"] == "nodes of 8 h100" and "site.yaml" in costs["inputs"]
-    site = yaml.safe_load((user.repo / "site.yaml").read_text())
-    assert set(site["preflight"]) == {"envs-cpu", "sample-1gpu", "train-8gpu", "train-cpu"}
-    assert site["costs"]["startup_seconds"] > site["costs"]["reading_weights_seconds"] > 0
 
 
 def test_with_an_engine_and_images_every_stage_runs_in_its_own(user):
@@ -160,32 +150,14 @@ def link_images(root, folder):
         (folder / Path(image["file"]).name).symlink_to(root / image["file"])
 
 
-@pytest.mark.parametrize(
-    ("words", "variables", "sentence"),
-    [
-        (["--suite", "slurm", "--image", "train", "--gpus", "3"], {"ACCELERATE_USE_CPU": ""}, "--gpus 3: Slurm job"),
-        (["--suite", "sql", "--image", "envs"], {"COEVOLVE_SERVERS": "/nowhere"}, "database server: "),
-    ],
-    ids=["a GPU fewer", "no MySQL"],
-)
-def test_what_a_node_lacks_is_a_sentence_of_its_check(user, words, variables, sentence):
-    (user.repo / "configs/sql.yaml").write_text("extends: [small.yaml, envs/intercode_sql-small.yaml]\nsuite: sql\n")
-    job = ["srun", "--gpus=1", "--mem=4G", "--time=5", user.python, "-m", "coevolve", "preflight"]
-    done = user.ask(*job, "--machine", "tests", *words, **variables)
-    (failed,) = [line for line in done.stdout.splitlines() if not line.startswith("ok ")]
-    assert done.returncode != 0 and sentence in failed, done.stdout + done.stderr
-
-
-def test_a_node_without_scratch_ends_the_run_before_any_other_job(user):
+def test_what_a_node_lacks_is_a_sentence_of_its_check(user):
     (user.repo / "data/mirror").symlink_to("/scratch/of/nobody")
-    user.make_cluster(status=1)
-    done = user.snakemake("--", PRETRAINED)
-    last = done.stderr.strip().splitlines()[-1]
-    assert done.returncode != 0 and last.startswith("coevolve: preflight "), done.stderr
-    assert "disk of data/mirror: data/mirror links to /scratch/of/nobody, which does not exist; make it." in last
-    assert {name for name, _ in user.jobs()} == {"coevolve_preflight"}
-    assert not (user.repo / "results/slurm/data").exists()
-    assert "preflight" not in yaml.safe_load((user.repo / "site.yaml").read_text())
+    words = ["coevolve", "doctor", "--node", "--suite", "slurm", "--machine", "tests"]
+    done = user.ask("srun", "--gpus=1", "--mem=4G", "--time=5", user.python, "-m", *words, ACCELERATE_USE_CPU="")
+    failed = [line for line in done.stdout.splitlines() if not line.startswith("ok ")]
+    assert done.returncode != 0, done.stdout + done.stderr
+    assert "data/mirror links to /scratch/of/nobody, which does not exist; make it." in failed[0]
+    assert any("--gpus 8: Slurm job" in line for line in failed), failed
 
 
 @pytest.mark.parametrize("profile", ["slurm", "one-node"])

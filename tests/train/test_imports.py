@@ -41,7 +41,7 @@ def packages_after(code, *arguments):
 
 
 def importing(stages):
-    return "import coevolve.cli, " + ", ".join(f"coevolve.pipeline.stages.{stage}" for stage in stages)
+    return "import coevolve.cli.stage, " + ", ".join(f"coevolve.pipeline.stages.{stage}" for stage in stages)
 
 
 def test_training_and_playing_import_no_trl(llama, tmp_path):

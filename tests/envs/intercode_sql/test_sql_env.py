@@ -262,7 +262,7 @@ def test_a_killed_server_fails_its_episodes_until_they_start_anew(own_server, co
             env.close()
 
 
-def test_a_preflight_job_starts_the_server(config):
+def test_the_check_of_a_node_starts_the_server(config):
     check = doctor.started(config)
     assert check.text.startswith("MySQL ") and check.text.endswith(" started") and check.status == "ok"
     broken = config.model_copy(update={"server": config.server.model_copy(update={"binary": "/bin/false"})})
