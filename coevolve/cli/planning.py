@@ -26,8 +26,6 @@ from coevolve.config.derived.methods import labels
 from coevolve.config.loading import SITE, load_suite, merged
 from coevolve.config.suite import Suite
 from coevolve.errors import UserError
-from coevolve.follow import disk, doctor, estimates, node, status
-from coevolve.follow.run_record import RunRecord
 from coevolve.pipeline import required_files, targets
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
@@ -35,6 +33,8 @@ from coevolve.pipeline.stage import MIRROR
 from coevolve.report import claims, costs, looks, power
 from coevolve.report.labels import words
 from coevolve.shipped import shipped_file
+from coevolve.watch import disk, doctor, estimates, node, status
+from coevolve.watch.run_record import RunRecord
 
 
 @command(

@@ -9,9 +9,9 @@ from coevolve.config.derived.sizes import parameter_count
 from coevolve.config.loading import load_suite
 from coevolve.config.names import STEP_KINDS, PairKind
 from coevolve.config.suite import Suite
-from coevolve.follow import estimates
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
+from coevolve.watch import estimates
 
 SHARING = ["coevolve", "lambda_0", "lambda_25", "lambda_75", "lambda_100", "without_expert_target", "hard_60", "ipo"]
 PLACE = {"model": "tiny", "env": "webshop"}

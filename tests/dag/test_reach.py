@@ -114,7 +114,7 @@ EDITS = {
         ("coevolve/config/validation.py", "is missing; add it.", "is missing; give it."),
         ("coevolve/config/baselines.py", "    samples: Positive = 1\n", "    samples: Positive = 2\n"),
         ("coevolve/cli/planning.py", "estimated, not measured", "estimated"),
-        ("coevolve/follow/status.py", "()} jobs are done", "()} jobs have ended"),
+        ("coevolve/watch/status.py", "()} jobs are done", "()} jobs have ended"),
         ("coevolve/pipeline/stages/train.py", "All epochs over the pairs,", "The epochs over the pairs,"),
     ),
     "what only the plan reads in a stage's module, and the modules that it needs for it": (

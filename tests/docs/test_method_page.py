@@ -10,7 +10,7 @@ from snakemake.cli import parse_config
 from coevolve.config.names import ObjectiveName
 from coevolve.config.sections import OBJECTIVE_PARAMETERS
 from coevolve.errors import UserError
-from coevolve.follow.snakemake_run import SnakemakeRun
+from coevolve.watch.snakemake_run import SnakemakeRun
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from coevolve.config.loading import SITE, machine_file, read_machine
 from coevolve.config.machine import JobResources, Machine
 from coevolve.config.yaml_files import read_yaml
 from coevolve.errors import UserError
-from coevolve.follow.slurm import Nodes, Partition
 from coevolve.storage import files
+from coevolve.watch.slurm import Nodes, Partition
 
 HEADER = """\
 # This cluster, as `make cluster` found it: `snakemake --profile slurm` reads it, git ignores it. To change a key, give
