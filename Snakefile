@@ -12,7 +12,7 @@ from snakemake.utils import min_version
 from coevolve.cli import OFFLINE
 from coevolve.config.machine import job_resources
 from coevolve.errors import UserError
-from coevolve.follow.snakemake_run import SnakemakeRun
+from coevolve.watch.snakemake_run import SnakemakeRun
 from coevolve.pipeline.machine import snakemake_resources
 from coevolve.pipeline.registry import STAGES
 from coevolve.pipeline.targets import targets

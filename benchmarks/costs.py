@@ -16,9 +16,9 @@ from torch.utils.benchmark import Timer
 
 from coevolve.config.loading import load_suite, read_machine
 from coevolve.config.machine import Machine
-from coevolve.follow import estimates
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import PlannedJob
+from coevolve.watch import estimates
 
 #: Constants by the part of a job whose time they decide; the others stay what they are.
 PARTS = {"start": ("startup_seconds",), "training": ("training",), "playing": ("reading", "writing")}

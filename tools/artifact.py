@@ -21,7 +21,6 @@ import yaml
 from coevolve.config.loading import as_overrides, load_suite
 from coevolve.config.models import STATES, parameter_count
 from coevolve.export.suite_export import JOBS
-from coevolve.follow import estimates
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
 from coevolve.report import claims as paper
@@ -30,6 +29,7 @@ from coevolve.report.costs import Line, gpu_hours, together
 from coevolve.report.number_text import duration, size
 from coevolve.report.verdicts import Verdict
 from coevolve.storage import product_file
+from coevolve.watch import estimates
 from tools import front_page, noise
 
 ROOT = front_page.ROOT

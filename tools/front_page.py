@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 from coevolve.config.loading import load_suite
 from coevolve.config.suite import Suite
 from coevolve.export.suite_export import JOBS
-from coevolve.follow import estimates
-from coevolve.follow.disk import disk
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
@@ -30,6 +28,8 @@ from coevolve.report.costs import Line
 from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import size
 from coevolve.storage import files, provenance
+from coevolve.watch import estimates
+from coevolve.watch.disk import disk
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

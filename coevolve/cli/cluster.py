@@ -16,12 +16,12 @@ from coevolve.cli.command import Argument, argument, command, show
 from coevolve.config.loading import SITE, load_suite
 from coevolve.envs import registry
 from coevolve.errors import UserError
-from coevolve.follow import doctor, site, slurm
-from coevolve.follow.doctor import RunSetup
 from coevolve.pipeline import required_files
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.registry import STAGES
 from coevolve.pipeline.stage import MIRROR
+from coevolve.watch import doctor, site, slurm
+from coevolve.watch.doctor import RunSetup
 
 #: The suite of `profiles/slurm`, which a run without `--config suite=...` makes.
 DEFAULT_SUITE = "paper"

@@ -96,8 +96,8 @@ def suite_of(options: argparse.Namespace) -> Suite:
 
 def run_plan(options: argparse.Namespace) -> Plan:
     """The plan of a suite on the named machine, or on that of its last run."""
-    from coevolve.follow.run_record import RunRecord
     from coevolve.pipeline.plan import Plan
+    from coevolve.watch.run_record import RunRecord
 
     suite = suite_of(options)
     record = RunRecord.read(Plan(suite).home)

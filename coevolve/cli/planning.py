@@ -25,8 +25,6 @@ from coevolve.cli.command import (
 from coevolve.config.loading import SITE, load_suite, merged
 from coevolve.config.suite import Suite, labels
 from coevolve.errors import UserError
-from coevolve.follow import disk, doctor, estimates, node, status
-from coevolve.follow.run_record import RunRecord
 from coevolve.pipeline import required_files, targets
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
@@ -34,6 +32,8 @@ from coevolve.pipeline.stage import MIRROR
 from coevolve.report import claims, costs, looks, power
 from coevolve.report.labels import words
 from coevolve.shipped import shipped_file
+from coevolve.watch import disk, doctor, estimates, node, status
+from coevolve.watch.run_record import RunRecord
 
 
 @command(

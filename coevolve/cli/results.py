@@ -14,8 +14,6 @@ from coevolve.cli.command import CLAIMS, JSON, OFFLINE, SET, SUITE, argument, co
 from coevolve.config.recorded import given_values
 from coevolve.config.suite import labels, with_model
 from coevolve.export.site_documents import site_documents
-from coevolve.follow import on_disk
-from coevolve.follow.reverify import reverify
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.required_files import required_files
 from coevolve.pipeline.stages.parts import regime_evidence
@@ -37,6 +35,8 @@ from coevolve.report import (
 from coevolve.report.labels import ReportLabels
 from coevolve.settings.protocol import Protocol
 from coevolve.shipped import shipped_file
+from coevolve.watch import on_disk
+from coevolve.watch.reverify import reverify
 
 EVALUATIONS = Path("results/evaluate_model")
 CACHE = Path(".cache")

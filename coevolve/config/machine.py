@@ -91,7 +91,7 @@ class Machine(Strict):
     stages with several processes. `fork_jobs`: jobs with a model are forked from one process that has imported torch
     (`coevolve.pipeline.job_server`), for machines where all jobs run on the computer that Snakemake runs on.
     `partition`: several, as a list, are those of which Slurm chooses one.
-    `prune_weights`: a policy's weights are deleted after their last use (`coevolve.follow.pruning`). `cpu_partition`:
+    `prune_weights`: a policy's weights are deleted after their last use (`coevolve.watch.pruning`). `cpu_partition`:
     of jobs without a GPU (null: `partition`). `containers`: every stage runs in its image.
     """
 

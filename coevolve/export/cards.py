@@ -167,8 +167,10 @@ def features(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Without them `datasets` infers types from the first megabytes of a file, and refuses a later value in a column whose
     values were all empty before. Raises `pyarrow.ArrowInvalid` for a column with values of two types.
     """
-    import pyarrow
-
+    try:
+        import pyarrow
+    except ImportError:
+        raise UserError("the columns of a data set are typed by pyarrow; install `datasets`.") from None
     return [_feature(field) for field in pyarrow.array(rows).type]
 
 

@@ -12,11 +12,11 @@ import pytest
 
 from coevolve import cli
 from coevolve.config.loading import load_suite
-from coevolve.follow import disk
-from coevolve.follow.disk import Disk
 from coevolve.pipeline import targets
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.registry import STAGES
+from coevolve.watch import disk
+from coevolve.watch.disk import Disk
 
 
 @pytest.fixture(autouse=True)

@@ -225,7 +225,7 @@ def test_a_mapping_sets_the_same_keys_for_commands_as_for_snakemake(root, words)
 
 #: Reads that a type checker does not see: what stands there for which section, and where.
 UNSEEN = (
-    ("Machine", "coevolve/follow/snakemake_run.py", r"machine\.(\w+)"),
+    ("Machine", "coevolve/watch/snakemake_run.py", r"machine\.(\w+)"),
     ("JobResources", "Snakefile", r"stage\)\.(\w+)"),
     ("ObjectiveConfig", "coevolve/train/losses.py", r"(\w+): float\b"),  # by keyword
     ("EnvSection", "coevolve/envs/**/*.py", r"setup\.config\.(\w+)"),  # of any kind

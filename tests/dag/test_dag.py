@@ -227,7 +227,7 @@ def test_a_failed_job_is_a_sentence_and_its_log(finished):
 
 
 def test_status_gives_the_command_that_makes_a_deleted_result_again(finished):
-    """Snakemake does not miss a result whose readers are there. `tests/follow/test_status.py` has more states."""
+    """Snakemake does not miss a result whose readers are there. `tests/watch/test_status.py` has more states."""
     run(finished)
     all_done = f"Suite nano: {jobs_of(finished)} of {jobs_of(finished)} jobs are done."
     assert status(finished) == (0, [all_done, "Report page: results/nano/paper/page/report.html"])

@@ -8,7 +8,6 @@ import pytest
 from coevolve.config.loading import load_suite
 from coevolve.config.models import parameter_count
 from coevolve.config.suite import Suite
-from coevolve.follow import estimates
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
 from coevolve.records.pairs import STEP_KINDS, PairKind

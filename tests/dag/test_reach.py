@@ -106,7 +106,7 @@ EDITS = {
         ("coevolve/methods/pairing.py", "does not pair whole trajectories", "pairs no whole trajectories"),
         ("coevolve/rollout.py", "    samples: Positive = 1\n", "    samples: Positive = 2\n"),
         ("coevolve/cli/planning.py", "estimated, not measured", "estimated"),
-        ("coevolve/follow/status.py", "()} jobs are done", "()} jobs have ended"),
+        ("coevolve/watch/status.py", "()} jobs are done", "()} jobs have ended"),
         ("coevolve/pipeline/stages/train.py", "All epochs over the pairs,", "The epochs over the pairs,"),
     ),
     "what only the plan reads in a stage's module, and the modules that it needs for it": (

@@ -12,7 +12,6 @@ from coevolve.assets import images
 from coevolve.assets.hub import Manifest
 from coevolve.config.loading import load_suite
 from coevolve.config.suite import quirks
-from coevolve.follow.reverify import Reverification
 from coevolve.methods import pairing
 from coevolve.pipeline.registry import STAGES
 from coevolve.pipeline.stages.evaluate import records
@@ -29,6 +28,7 @@ from coevolve.report.regime import RegimeCheck
 from coevolve.report.table import Table
 from coevolve.report.verdicts import Verdict
 from coevolve.train.trainer import KIND_METRICS, kind_means
+from coevolve.watch.reverify import Reverification
 
 RECORDS = [Task, Trajectory, EvalRecord, PreferencePair, Drop, PairingSummary, PolicyRef, Provenance, TrainReport,
            GradientReport, Table, Verdict, Manifest, RegimeCheck, Comparison, Reverification, Expectations]  # fmt: skip

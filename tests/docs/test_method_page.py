@@ -8,8 +8,8 @@ import pytest
 from snakemake.cli import parse_config
 
 from coevolve.errors import UserError
-from coevolve.follow.snakemake_run import SnakemakeRun
 from coevolve.train.settings import OBJECTIVE_PARAMETERS, ObjectiveName
+from coevolve.watch.snakemake_run import SnakemakeRun
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,12 @@ import pytest
 from report.explored import claim
 
 from coevolve.config.loading import load_suite
-from coevolve.follow import estimates
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
 from coevolve.report import claims as paper
 from coevolve.report import power, stats, verdicts
 from coevolve.report.claim_tests import ClaimTest
+from coevolve.watch import estimates
 from tools import noise
 
 CLAIMS = paper.load("configs/claims.yaml")

@@ -7,7 +7,6 @@ from report.explored import explored, provenance, train_report
 
 from coevolve.config.loading import load_suite
 from coevolve.config.suite import iterations_of, with_model
-from coevolve.follow import on_disk
 from coevolve.pipeline.stages.parts import regime_evidence
 from coevolve.pipeline.suite_files import SuiteFiles
 from coevolve.records.episodes import StopReason
@@ -17,6 +16,7 @@ from coevolve.report.labels import ReportLabels
 from coevolve.report.learnability import Score
 from coevolve.storage import jsonl
 from coevolve.storage.files import write_bytes
+from coevolve.watch import on_disk
 
 LABELS = ReportLabels({"sft": "SFT", "sft_all": "SFT, all experts", "grpo": "GRPO"}, {"sciworld": "ScienceWorld"})
 

@@ -10,7 +10,6 @@ from builders import record
 from report.explored import claim, episodes, explored
 
 from coevolve.config.loading import load_suite
-from coevolve.follow import on_disk
 from coevolve.pipeline.plan import Plan
 from coevolve.report import claims as paper
 from coevolve.report import stats, verdicts
@@ -20,6 +19,7 @@ from coevolve.report.labels import ReportLabels
 from coevolve.report.table import Footnote, markdown
 from coevolve.report.table1 import MeasuredCells
 from coevolve.storage import jsonl, product_file
+from coevolve.watch import on_disk
 
 COLUMNS = {
     "seen": {"label": "Seen", "env": "sciworld", "split": "seen", "tasks": 3},

@@ -15,10 +15,10 @@ import pytest
 from checkout import copy_of, environment, heed_ctrl_c
 
 from coevolve.config.loading import load_suite
-from coevolve.follow import job_text
 from coevolve.pipeline.job_file import JobFile
 from coevolve.pipeline.job_server import VARIABLE, forward
 from coevolve.pipeline.plan import Plan
+from coevolve.watch import job_text
 
 #: Starts a server, prints its variable, and waits for the end of its input.
 SNAKEMAKE = """

@@ -17,12 +17,12 @@ from command_line import exit_status
 from coevolve.config.loading import load_suite
 from coevolve.errors import UserError
 from coevolve.export import suite_export
-from coevolve.follow.run_record import RunRecord
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.registry import ENDS, STAGES
 from coevolve.records.provenance import Provenance
 from coevolve.report import claims
+from coevolve.watch.run_record import RunRecord
 
 NAMES = sorted(
     {name for product in ENDS for name in STAGES[product].files if not name.endswith(".tex")}

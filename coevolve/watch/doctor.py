@@ -23,13 +23,13 @@ from coevolve.config.suite import Suite
 from coevolve.envs.registry import check
 from coevolve.envs.section import known_kinds
 from coevolve.errors import UserError
-from coevolve.follow import estimates, slurm
-from coevolve.follow.disk import disk as disk_of_run
 from coevolve.pipeline import devices, required_files
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import MIRROR
 from coevolve.storage import origin
+from coevolve.watch import estimates, slurm
+from coevolve.watch.disk import disk as disk_of_run
 
 LOCK = Path("requirements.lock")
 RESULTS = Path("results")

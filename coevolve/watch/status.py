@@ -18,13 +18,13 @@ from pathlib import Path
 
 from coevolve.config.machine import Machine
 from coevolve.export import suite_evidence
-from coevolve.follow import job_text
-from coevolve.follow.forecast import Forecast, producers
-from coevolve.follow.run_record import RunRecord
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import PlannedJob, files_of, work_folder
 from coevolve.records.provenance import Provenance
 from coevolve.storage import files, policy_dir, provenance, pruned
+from coevolve.watch import job_text
+from coevolve.watch.forecast import Forecast, producers
+from coevolve.watch.run_record import RunRecord
 
 #: Seconds that a job may take from its start to its lock.
 START_SECONDS = 60.0

@@ -17,15 +17,15 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from coevolve import escaping
 from coevolve.errors import suggestion
-from coevolve.follow import estimates, job_text
-from coevolve.follow.forecast import Forecast
-from coevolve.follow.pruning import Pruning
-from coevolve.follow.run_record import RunRecord
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.registry import STAGES
 from coevolve.pipeline.stage import PlannedJob
 from coevolve.pipeline.targets import targets
+from coevolve.watch import estimates, job_text
+from coevolve.watch.forecast import Forecast
+from coevolve.watch.pruning import Pruning
+from coevolve.watch.run_record import RunRecord
 
 NOTHING = "Nothing to be done"
 #: Messages of Snakemake, below the level of a warning, that a user needs.

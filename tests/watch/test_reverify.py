@@ -10,7 +10,6 @@ from builders import relist
 from coevolve.config.loading import load_suite
 from coevolve.config.recorded import settings_here
 from coevolve.config.restriction import as_dict
-from coevolve.follow.reverify import remade_job, remade_records
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.registry import REMADE
 from coevolve.pipeline.stage import files_by_name, files_of
@@ -20,6 +19,7 @@ from coevolve.records.provenance import Provenance
 from coevolve.settings.protocol import Quirks
 from coevolve.shipped import CONFIGS
 from coevolve.storage import jsonl, provenance
+from coevolve.watch.reverify import remade_job, remade_records
 
 EVALUATED = "tiny/webshop/coevolve/seed0/iter1/eval"
 EPISODES, RECORDS = f"{EVALUATED}/episodes.jsonl", f"{EVALUATED}/records.jsonl"

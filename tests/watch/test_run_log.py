@@ -6,9 +6,9 @@ import pytest
 from snakemake.logging import LogEvent
 
 from coevolve.config.loading import load_suite
-from coevolve.follow.run_log import RunLog, end_message
-from coevolve.follow.run_record import RunRecord
 from coevolve.pipeline.plan import Plan
+from coevolve.watch.run_log import RunLog, end_message
+from coevolve.watch.run_record import RunRecord
 
 #: Stage and name.
 JOBS = [("data", "data/webshop"), ("untrained", "tiny/webshop/base/untrained/policy/target")]

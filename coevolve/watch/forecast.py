@@ -10,9 +10,9 @@ from graphlib import TopologicalSorter
 
 from coevolve.config.machine import Machine, job_resources
 from coevolve.errors import UserError
-from coevolve.follow import estimates
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import PlannedJob, files_of
+from coevolve.watch import estimates
 
 #: Seconds by which a job takes longer than its estimated work: a process starts and ends.
 START_SECONDS = 1.0

@@ -9,8 +9,8 @@ from checkout import Copy, copy_of
 from coevolve.assets import images
 from coevolve.config.loading import SITE
 from coevolve.errors import UserError
-from coevolve.follow import site, slurm
 from coevolve.pipeline.machine import load_machine, snakemake_resources
+from coevolve.watch import site, slurm
 
 #: partition, state, gres, CPUs, MB, time limit, number of nodes: of kinds of nodes as users report them.
 SINFO = """\

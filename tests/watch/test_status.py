@@ -21,9 +21,6 @@ from coevolve.config.loading import as_overrides, load_suite
 from coevolve.config.machine import Shards
 from coevolve.config.restriction import as_dict
 from coevolve.export import suite_evidence
-from coevolve.follow import status
-from coevolve.follow.run_record import RunRecord
-from coevolve.follow.status import JobState, SuiteState
 from coevolve.pipeline.job_file import JobFile, planned_file
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
@@ -31,6 +28,9 @@ from coevolve.pipeline.run_job import execute
 from coevolve.records.provenance import Provenance
 from coevolve.storage import policy_dir
 from coevolve.storage.locks import ProcessLock
+from coevolve.watch import status
+from coevolve.watch.run_record import RunRecord
+from coevolve.watch.status import JobState, SuiteState
 
 ITERATION = "results/glance/tiny/webshop/eto/seed0/iter1"
 #: Settings of a model that its dequantised weights do not depend on, and do.

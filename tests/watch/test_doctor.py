@@ -18,11 +18,11 @@ from coevolve.config.machine import Machine
 from coevolve.envs.sciworld import installation as sciworld
 from coevolve.envs.webshop import installation as webshop
 from coevolve.errors import UserError
-from coevolve.follow import doctor, node, slurm
 from coevolve.pipeline import devices, required_files
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
 from coevolve.storage import files
+from coevolve.watch import doctor, node, slurm
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_packages_in_front_of_the_environment_are_named_and_not_installed_again(
     (folder / "no_such_package-0.9.dist-info").mkdir(parents=True)
     (folder / "no_such_package-0.9.dist-info/METADATA").write_text("Name: no-such-package\nVersion: 0.9\n")
     (tmp_path / "requirements.lock").write_text("no-such-package==1.0\n")
-    check = "from coevolve.follow import doctor; print(doctor.packages(doctor.Path('requirements.lock')).text)"
+    check = "from coevolve.watch import doctor; print(doctor.packages(doctor.Path('requirements.lock')).text)"
     variables = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     command = [sys.executable, "-c", check]
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
@@ -160,7 +160,7 @@ def test_a_full_disk(tmp_path):
     mount = f"mount -t tmpfs -o size=64k none {tmp_path}"
     if subprocess.run([*spaces, "sh", "-c", mount], capture_output=True, check=False).returncode:
         pytest.skip("no mount namespace here, so no small disk")
-    look = f"from coevolve.follow import doctor; print(doctor.disk(doctor.Path('{tmp_path}'), 0.0))"
+    look = f"from coevolve.watch import doctor; print(doctor.disk(doctor.Path('{tmp_path}'), 0.0))"
     command = f'{mount}; head -c 64k /dev/zero > {tmp_path}/x; {sys.executable} -c "{look}"'
     done = subprocess.run([*spaces, "sh", "-c", command], capture_output=True, text=True, check=False)
     problem = "no file can be written (No space left on device); make room or link it elsewhere."

@@ -9,9 +9,9 @@ from builders import episode
 
 from coevolve.config.loading import load_suite
 from coevolve.config.restriction import as_dict
-from coevolve.follow import reverify as module
 from coevolve.records.provenance import Provenance
 from coevolve.storage import files, jsonl, provenance
+from coevolve.watch import reverify as module
 
 SERVER = "envs.intercode_sql.server"
 

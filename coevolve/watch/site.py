@@ -16,9 +16,9 @@ import yaml
 from coevolve.config.loading import SITE, machine_file, read_machine
 from coevolve.config.machine import JobResources, Machine
 from coevolve.errors import UserError
-from coevolve.follow.slurm import Nodes, Partition
 from coevolve.settings.yaml_files import read_yaml
 from coevolve.storage import files
+from coevolve.watch.slurm import Nodes, Partition
 
 HEADER = """\
 # This cluster, as `make cluster` found it: `snakemake --profile slurm` reads it, git ignores it. To change a key, give

@@ -4,10 +4,10 @@ import pytest
 
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import job_resources
-from coevolve.follow import job_text
-from coevolve.follow.forecast import Forecast
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
+from coevolve.watch import job_text
+from coevolve.watch.forecast import Forecast
 
 A, B, C, D = "abcd"
 #: `d` waits for `b` and `c`, which wait for `a`.

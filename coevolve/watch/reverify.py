@@ -20,8 +20,6 @@ from coevolve.config.restriction import part_of
 from coevolve.envs.base import EnvError
 from coevolve.errors import UserError, brief
 from coevolve.export import suite_evidence, suite_export
-from coevolve.follow import reexecution
-from coevolve.follow.reexecution import Environments, FileDifference, Locate
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.registry import REMADE, STAGES
@@ -31,6 +29,8 @@ from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
 from coevolve.shipped import shipped_file
 from coevolve.storage import files, jsonl, provenance, pruned
+from coevolve.watch import reexecution
+from coevolve.watch.reexecution import Environments, FileDifference, Locate
 
 EPISODES, RECORDS = "episodes.jsonl", "records.jsonl"
 #: The most that an archive is unpacked to; a small one can hold much larger files.

@@ -10,9 +10,9 @@ from typing import Any
 
 from coevolve.assets.checks import Check, run_check
 from coevolve.errors import UserError
-from coevolve.follow import doctor, estimates
-from coevolve.follow.doctor import RunSetup
 from coevolve.pipeline import devices
+from coevolve.watch import doctor, estimates
+from coevolve.watch.doctor import RunSetup
 
 #: Seconds that two processes may take to find each other.
 EXCHANGE_SECONDS = 60

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from coevolve.config.machine import Machine, job_resources
 from coevolve.config.models import trained_parameters
-from coevolve.follow import estimates
-from coevolve.follow.pruning import policy_readers
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import PlannedJob
 from coevolve.report.costs import Cost
 from coevolve.report.number_text import size
+from coevolve.watch import estimates
+from coevolve.watch.pruning import policy_readers
 
 #: Bytes of a checkpoint for each weight that is trained, weights and AdamW's two moments in float32 with ZeRO's copy of
 #: the weights; and how many checkpoints a training on several processes keeps (`docs/run/training.md`).

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coevolve.errors import UserError
-from coevolve.follow import job_text
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import PlannedJob
 from coevolve.report.number_text import size
 from coevolve.storage import files, policy_dir, provenance, pruned
+from coevolve.watch import job_text
 
 log = logging.getLogger(__name__)
 

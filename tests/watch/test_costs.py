@@ -13,10 +13,10 @@ from small_run import run_job
 from coevolve.config.loading import load_suite, read_machine
 from coevolve.config.machine import Shards, job_resources
 from coevolve.errors import UserError
-from coevolve.follow import disk, estimates
 from coevolve.pipeline.plan import Plan
 from coevolve.report import costs
 from coevolve.report.number_text import readable
+from coevolve.watch import disk, estimates
 
 
 @pytest.fixture
@@ -347,7 +347,7 @@ def test_the_costs_of_a_slurm_run_have_what_its_accounting_counts(root, made, tm
 
     Jobs 16 (requeued once), 17 and 18 left results here; 19 failed, 20 was cancelled, 22 runs.
     """
-    recorded, tool = root / "tests/follow/sacct.txt", tmp_path / "bin/sacct"
+    recorded, tool = root / "tests/watch/sacct.txt", tmp_path / "bin/sacct"
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/asked\ncat {recorded}\n')
     tool.chmod(0o755)

@@ -18,10 +18,6 @@ from coevolve.config.suite import Suite
 from coevolve.envs import registry
 from coevolve.errors import UserError, suggestion
 from coevolve.export import suite_evidence
-from coevolve.follow import estimates, slurm
-from coevolve.follow.pruning import Pruning, require_weights
-from coevolve.follow.run_log import RunLog, end_message
-from coevolve.follow.run_record import RunRecord
 from coevolve.pipeline.job_file import FOLDER, JobFile, planned_file
 from coevolve.pipeline.job_server import JobServer
 from coevolve.pipeline.machine import load_machine
@@ -32,6 +28,10 @@ from coevolve.pipeline.targets import Target, targets
 from coevolve.storage import policy_dir
 from coevolve.storage.files import PROVENANCE
 from coevolve.storage.locks import ProcessLock
+from coevolve.watch import estimates, slurm
+from coevolve.watch.pruning import Pruning, require_weights
+from coevolve.watch.run_log import RunLog, end_message
+from coevolve.watch.run_record import RunRecord
 
 #: Keys of Snakemake's `--config` that are no keys of a suite.
 NO_OVERRIDES = ("suite", "machine", "python", "reuse")
