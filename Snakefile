@@ -2,7 +2,7 @@
 
 The loops that make the jobs, and so the paper's algorithm, are in `coevolve/pipeline/paper.py`; `SnakemakeRun` begins
 and ends a run. This file declares the rules: one a stage, whose only wildcard is looked up in the plan. A job is
-`coevolve job FILE`, which calls `run` of the stage's module in `coevolve/pipeline/stages`.
+`coevolve job FILE`, which calls `run` of the stage's module.
 """
 
 import sys

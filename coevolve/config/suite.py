@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, model_validator
 
+from coevolve.agent_data.config import TaskEvolutionConfig
 from coevolve.config import sections
 from coevolve.config.baselines import EvaluationConfig, GrpoConfig, PpoConfig, SelectionConfig, StepsConfig
 from coevolve.config.derived.methods import for_method, models_of, supports
@@ -18,7 +19,6 @@ from coevolve.config.derived.recipes import has_rollouts, prompting_only, traine
 from coevolve.config.kinds import EnvConfig
 from coevolve.config.names import Protocol
 from coevolve.config.sections import Positive, Strict
-from coevolve.config.task_evolution import TaskEvolutionConfig
 from coevolve.errors import suggestion
 
 #: A name that becomes part of a path; of a model, an environment or a download it can have points and dashes.

@@ -4,13 +4,12 @@
 begins in the state of a training task. A *fragment* is a part of an episode of an open task.
 """
 
-import itertools
+from __future__ import annotations
+
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Protocol, cast
 
 from coevolve.config.kinds import EnvConfig
 from coevolve.envs import registry
@@ -18,6 +17,9 @@ from coevolve.envs.base import Env, EnvError, Setup
 from coevolve.envs.experts import fixed_script, play_expert
 from coevolve.errors import UserError
 from coevolve.records.episodes import Task, Trajectory, Turn
+
+if TYPE_CHECKING:
+    import numpy as np
 
 log = logging.getLogger(__name__)
 
@@ -81,14 +83,6 @@ def synthesis(config: EnvConfig) -> TaskSynthesis:
             "see docs/extend/add_an_environment.md, or take another method."
         )
     return cast(TaskSynthesis, module)
-
-
-def observed_actions(setup: Setup, tasks: TaskSynthesis, turns: Sequence[Turn]) -> list[tuple[str, str]]:
-    """The executed actions of `turns`, each with the observation of its own turn."""
-    counts = [len(tasks.executed(setup, turns[:number])) for number in range(len(turns) + 1)]
-    increases = zip(turns, itertools.pairwise(counts), strict=True)
-    observations = [turn.observation for turn, (before, after) in increases if after > before]
-    return list(zip(tasks.executed(setup, turns), observations, strict=True))
 
 
 def execute_solution(env: Env, task: Task, texts: Sequence[str], setup: Setup, retries: int = 0) -> Trajectory:

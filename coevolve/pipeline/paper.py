@@ -6,13 +6,15 @@
 A result lies at `results/<suite>/<model>/<env>/<branch>/<kind>/...`. A *branch* is a method's iteration for one seed:
 `coevolve/seed0/iter2`, or `base/seed0`, `base/untrained`, `base/pretrained` for what all methods share; with
 `pretrain.per_seed` also `untrained/seed0` and `pretrained/seed0`.
+
+`coevolve.agent_data.loop` adds the second paper's loop, in which the tasks grow.
 """
 
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 from coevolve.config.derived.methods import for_method, iterations_of, models_of
-from coevolve.config.derived.recipes import has_pool, learns_from_pairs, trains
+from coevolve.config.derived.recipes import learns_from_pairs, trains
 from coevolve.config.derived.sizes import parts
 from coevolve.config.derived.training import is_reference_free
 from coevolve.config.kinds import has_module
@@ -26,13 +28,10 @@ from coevolve.pipeline.stages import (
     data,
     download,
     evaluate,
-    explore_tasks,
     gold,
     gradients,
     grpo,
-    grpo_round,
     pairs,
-    pool_experts,
     ppo,
     prepare,
     pretrain,
@@ -42,12 +41,10 @@ from coevolve.pipeline.stages import (
     select,
     sft,
     shard,
-    signals,
     snapshot,
     steps,
     train,
     untrained,
-    validate_tasks,
 )
 
 #: Of the models as they are, which all seeds share.
@@ -135,12 +132,11 @@ class Paper:
     def iterate(self, subject: Subject, before: Iteration) -> Iteration:
         """One iteration: the agents explore, learn from what they did, and the target is evaluated."""
         recipe, branch = self.suite.recipes[subject.branch.method], subject.branch
-        pool = self.task_pool(subject) if has_pool(recipe) else None
         explorers = [agent for agent, each in recipe.agents.items() if each.explores]
         rollouts = {agent: self.rollout(subject, agent, before.policies[agent]) for agent in explorers}
         paired, trained, measured = Jobs(), Jobs(), Jobs()
         if not learns_from_pairs(recipe):
-            trained["target"] = self.train_without_pairs(subject, before, rollouts, pool)
+            trained["target"] = self.train_without_pairs(subject, before, rollouts)
         # With `failure_agent_first` the target's pairs have failures of the failure agent after its training.
         for agent in sorted(recipe.agents) if recipe.failure_agent_first else recipe.agents:
             if not recipe.agents[agent].trains_on:
@@ -157,47 +153,37 @@ class Paper:
                 self._reference(subject, agent, paired[agent], read, before),
                 self._steps_like(subject, agent),
             )
-            trained[agent] = self._about(train.STAGE, subject, f"policy/{agent}", inputs, agent=agent)
+            trained[agent] = self.about(train.STAGE, subject, f"policy/{agent}", inputs, agent=agent)
             inputs = gradients.inputs(inputs, trained[agent])
-            measured[agent] = self._about(gradients.STAGE, subject, f"gradients/{agent}", inputs, agent=agent)
+            measured[agent] = self.about(gradients.STAGE, subject, f"gradients/{agent}", inputs, agent=agent)
         paired = {agent: paired[agent] for agent in recipe.agents if agent in paired}
         evaluation = self.evaluate(subject, trained.get("target", before.policies["target"]))
-        return Iteration(branch, before.policies | trained, evaluation, rollouts, paired, trained, measured, pool)
+        return Iteration(branch, before.policies | trained, evaluation, rollouts, paired, trained, measured)
 
     def pair(self, subject: Subject, agent: AgentName, before: Iteration, read: Jobs) -> PlannedJob:
         """An agent's pairs: of trajectories, of failures and experts (eq. 6 and 8), or of steps."""
         folder, excluded = f"pairs/{agent}", self.excluded_example(subject)
         if self.suite.recipes[subject.branch.method].learns != "steps":
             inputs = pairs.inputs(self.explored(subject), read, excluded)
-            return self._about(pairs.STAGE, subject, folder, inputs, agent=agent)
+            return self.about(pairs.STAGE, subject, folder, inputs, agent=agent)
         scorer = self.iteration(subject.at(subject.branch.at(0))).policies[agent]
         inputs = self.episodes(subject, before.policies[agent], self.explored(subject))
         inputs = steps.inputs(inputs, self.data(subject.env), agent, read[agent], scorer, excluded)
-        return self._about(steps.STAGE, subject, folder, inputs, agent=agent)
+        return self.about(steps.STAGE, subject, folder, inputs, agent=agent)
 
-    def train_without_pairs(
-        self, subject: Subject, before: Iteration, rollouts: Jobs, pool: PlannedJob | None
-    ) -> PlannedJob:
+    def train_without_pairs(self, subject: Subject, before: Iteration, rollouts: Jobs) -> PlannedJob:
         """The target's training on selected successes (RFT), or on episodes that it samples while it is trained."""
         recipe, start = self.suite.recipes[subject.branch.method], before.policies["target"]
         folder = "policy/target"
         if recipe.learns == "selected":
             all_experts = for_method(self.suite, subject.branch.method).selection.experts == "all"
             inputs = select.inputs(self.data(subject.env), rollouts, self.excluded_example(subject), all_experts)
-            selected = self._about(select.STAGE, subject, "selected/target", inputs, agent="target")
+            selected = self.about(select.STAGE, subject, "selected/target", inputs, agent="target")
             inputs = rft_train.inputs(selected, self.pretrained(subject.model, subject.env, subject.branch.seed))
-            return self._about(rft_train.STAGE, subject, folder, inputs, agent="target")
+            return self.about(rft_train.STAGE, subject, folder, inputs, agent="target")
         inputs = self.episodes(subject, start, self.explored(subject))
-        if recipe.learns == "task_pool":
-            assert pool is not None
-            has_reference = (
-                for_method(self.suite, subject.branch.method).grpo.beta and not self.suite.models[subject.model].lora
-            )
-            fixed = self.iteration(subject.at(subject.branch.at(0))).policies["target"] if has_reference else None
-            inputs = grpo_round.inputs(inputs, pool, fixed)
-            return self._about(grpo_round.STAGE, subject, folder, inputs, agent="target")
         stage = {"ppo": ppo.STAGE, "grpo": grpo.STAGE}[recipe.learns]
-        return self._about(stage, subject, folder, inputs, agent="target")
+        return self.about(stage, subject, folder, inputs, agent="target")
 
     # What a method starts from, and what its agents play.
 
@@ -211,13 +197,13 @@ class Paper:
             return self.untrained(subject.model, subject.env)
         inputs = sft.inputs(self.data(subject.env), self.pretrained(subject.model, subject.env, seed))
         base = subject.at(Branch("base", seed, 0))
-        return self._about(sft.STAGE, base, f"policy/{recipe.base}", inputs, agent=recipe.base)
+        return self.about(sft.STAGE, base, f"policy/{recipe.base}", inputs, agent=recipe.base)
 
     def untrained(self, model: str, env: str, branch: Branch = UNTRAINED) -> PlannedJob:
         """The policy before any training."""
         section = self.suite.models[model]
         inputs = untrained.inputs(section, self.fetched(model), self.data(env) if section.tiny else None)
-        return self._about(untrained.STAGE, Subject(model, env, branch), "policy/target", inputs)
+        return self.about(untrained.STAGE, Subject(model, env, branch), "policy/target", inputs)
 
     def fetched(self, model: str) -> PlannedJob | None:
         """The job that fetches or dequantises a model for all suites; None for a tiny model, a folder, an endpoint."""
@@ -237,7 +223,7 @@ class Paper:
         if config.per_seed:
             before, after = Branch("untrained", seed, 0), Branch("pretrained", seed, 0)
         inputs = pretrain.inputs(self.data(env), self.untrained(model, env, before))
-        return self._about(pretrain.STAGE, Subject(model, env, after), "policy/target", inputs)
+        return self.about(pretrain.STAGE, Subject(model, env, after), "policy/target", inputs)
 
     def rollout(self, subject: Subject, agent: AgentName, policy: PlannedJob) -> PlannedJob:
         """An agent's exploration; in the first iteration the methods share that of the base policies.
@@ -249,11 +235,11 @@ class Paper:
         if isinstance(once, str) and (first := subject.at(Branch(once, subject.branch.seed, 1))) != subject:
             return self.rollout(first, agent, self.iteration(first.at(first.branch.previous)).policies[agent])
         its = recipe.agents[agent]
-        differs = {"rollout", "prompt"} & {*recipe.settings, *its.settings} or has_pool(recipe)
+        explored = self.explored(subject)
+        differs = {"rollout", "prompt"} & {*recipe.settings, *its.settings} or explored is not self.data(subject.env)
         if subject.branch.iteration == 1 and its.base == agent and subject.env not in its.foreign and not differs:
             subject = subject.at(Branch("base", subject.branch.seed, 0))
-        tasks = self.explored(subject)["explore.jsonl"]
-        return self._play(rollout.STAGE, subject, f"rollout/{agent}", policy, tasks, agent=agent)
+        return self._play(rollout.STAGE, subject, f"rollout/{agent}", policy, explored["explore.jsonl"], agent=agent)
 
     def evaluate(self, subject: Subject, policy: PlannedJob) -> PlannedJob:
         """The evaluation of a target's policy; it lies beside the policy unless the method has settings for it."""
@@ -268,9 +254,9 @@ class Paper:
         inputs = {**self.prompts(subject), "tasks": tasks, "policy": policy["policy.json"]}
         if number := parts(self.shards, stage.name, subject.env):
             of = [f"{part}of{number}" for part in range(1, number + 1)]
-            played = [self._about(shard.STAGE, subject, f"parts/{name}/{n}", inputs, whole=name, part=n) for n in of]
+            played = [self.about(shard.STAGE, subject, f"parts/{name}/{n}", inputs, whole=name, part=n) for n in of]
             inputs = {"tasks": tasks, "parts": [part["episodes.jsonl"] for part in played]}
-        return self._about(stage, subject, name, inputs, **wildcards)
+        return self.about(stage, subject, name, inputs, **wildcards)
 
     def prompts(self, subject: Subject) -> Inputs:
         """The files that prompts and environments are made of."""
@@ -310,39 +296,8 @@ class Paper:
         return {"excluded_example": self.data(subject.env)["example.json"]} if left_out else {}
 
     def explored(self, subject: Subject) -> PlannedJob:
-        """The job with the tasks that agents explore, and their experts: the environment's, or those of a pool."""
-        recipe = self.suite.recipes.get(subject.branch.method)
-        if recipe is None or recipe.learns != "pool_preference":
-            return self.data(subject.env)
-        inputs = pool_experts.inputs(self.task_pool(subject), self.prompts(subject), trained=self.suite.prompt.trained)
-        return self._about(pool_experts.STAGE, subject, "pool", inputs)
-
-    # The second paper's pool of tasks (arXiv 2604.15840).
-
-    def task_pool(self, subject: Subject) -> PlannedJob:
-        """The tasks that an iteration trains on; without exploration those of the first iteration."""
-        config, branch = for_method(self.suite, subject.branch.method).task_evolution, subject.branch
-        branch = branch if config.exploration != "none" else branch.at(1)
-        if branch.iteration == 1:
-            branch = replace(branch, method=self.suite.recipes[branch.method].first_pool or branch.method)
-        return self._pool_of(subject.at(self.owner(branch)))
-
-    def _pool_of(self, subject: Subject) -> PlannedJob:
-        """The pool of a round: tasks that the round's exploration leads to, added to the round's before."""
-        branch, policies = subject.branch, self.iteration(subject.at(subject.branch.previous)).policies
-        config = for_method(self.suite, branch.method).task_evolution
-        before = self.task_pool(subject.at(branch.previous)) if branch.iteration > 1 else None
-        guiding = None
-        if before and config.exploration == "signals":
-            rounds = {number: self.iteration(subject.at(branch.at(number))) for number in range(1, branch.iteration)}
-            inputs = signals.inputs(before, {number: each.episodes for number, each in rounds.items()})
-            guiding = self._about(signals.STAGE, subject, "signals", inputs | self.prepared(subject.env))
-        inputs = self.episodes(subject, policies["target"], self.data(subject.env))
-        inputs = explore_tasks.inputs(inputs, guiding, explores=config.explorer == "policy")
-        explored = self._about(explore_tasks.STAGE, subject, "explored", inputs)
-        inputs = {**self.suite.envs[subject.env].play_files, **self.prepared(subject.env)}
-        inputs = validate_tasks.inputs(explored, self.data(subject.env), before, inputs)
-        return self._about(validate_tasks.STAGE, subject, "tasks", inputs)
+        """The job with the tasks that agents explore, and their experts."""
+        return self.data(subject.env)
 
     # How a preference training is anchored.
 
@@ -373,7 +328,7 @@ class Paper:
             inputs |= excluded
         folder = f"reference/{agent}/{of}"
         return {
-            "scores": self._about(reference.STAGE, subject, folder, inputs, agent=agent, of=of)["scores.safetensors"]
+            "scores": self.about(reference.STAGE, subject, folder, inputs, agent=agent, of=of)["scores.safetensors"]
         }
 
     def _steps_like(self, subject: Subject, agent: AgentName) -> list[str]:
@@ -384,7 +339,8 @@ class Paper:
         matched = self.iteration(subject.at(replace(subject.branch, method=other)))
         return [job["pairs.jsonl"] for name, job in matched.pairs.items() if name in matched.trainings]
 
-    def _about(self, stage: Stage, subject: Subject, name: str, inputs: Inputs, **wildcards: str) -> PlannedJob:
+    def about(self, stage: Stage, subject: Subject, name: str, inputs: Inputs, **wildcards: str) -> PlannedJob:
+        """The job of a stage with the folder `name` below the subject's."""
         return self.add(stage, f"{subject.folder}/{name}", inputs, subject.wildcards | wildcards, subject.branch)
 
     def add(

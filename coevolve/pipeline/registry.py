@@ -1,15 +1,17 @@
-"""The stages by name: every module of `coevolve.pipeline.stages` is one."""
+"""The stages by name: every module of `coevolve.pipeline.stages` and `coevolve.agent_data.stages` is one."""
 
 import importlib
 import pkgutil
 
+from coevolve.agent_data import stages as second_paper
 from coevolve.pipeline import stages
 from coevolve.pipeline.products import PRODUCTS
 from coevolve.pipeline.stage import Stage
 
 STAGES: dict[str, Stage] = {
-    name: importlib.import_module(f"{stages.__name__}.{name}").STAGE
-    for _, name, is_package in pkgutil.iter_modules(stages.__path__)
+    name: importlib.import_module(f"{package.__name__}.{name}").STAGE
+    for package in (stages, second_paper)
+    for _, name, is_package in pkgutil.iter_modules(package.__path__)
     if not is_package
 }
 #: The stages of what a full run ends with.

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from coevolve.agent_data.records import Fragment
 from coevolve.errors import UserError
-from coevolve.methods.task_evolution.records import Fragment
 from coevolve.policies.endpoint import endpoint_ref
 from coevolve.records.provenance import Provenance
 from coevolve.storage import files, folders, jsonl, policy_dir, provenance, pruned

@@ -8,13 +8,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from coevolve.agent_data.loop import BothPapers
 from coevolve.config.derived.methods import iterations_of, models_of
 from coevolve.config.derived.recipes import has_pool
 from coevolve.config.machine import VLLM_DEVICES, Shards, VllmDevices
 from coevolve.config.suite import Suite
 from coevolve.config.yaml_files import extended_files
 from coevolve.pipeline.branch import AgentName, Branch
-from coevolve.pipeline.paper import Iteration, Paper
+from coevolve.pipeline.paper import Iteration
 from coevolve.pipeline.stage import Inputs, Subject
 from coevolve.records.evaluation import EvaluationKey, ExplorationKey, SummaryKey
 
@@ -42,9 +43,9 @@ class SuiteFiles:
         return f"{self.root}/{self.suite.suite}"
 
     @functools.cached_property
-    def paper(self) -> Paper:
+    def paper(self) -> BothPapers:
         """The loops that make the suite's jobs."""
-        return Paper(self.suite, self.home, self.shards)
+        return BothPapers(self.suite, self.home, self.shards)
 
     def iterations(self, method: str, every_model: bool = False) -> Iterator[tuple[EvaluationKey, Iteration]]:
         """A method's iterations with (model, env, seed, number); number 0 is what it starts from."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from coevolve.methods.task_evolution.records import PoolTask
-from coevolve.methods.task_evolution.signals import visits
+from coevolve.agent_data.records import PoolTask
+from coevolve.agent_data.signals import visits
 from coevolve.records.base import Record
 from coevolve.records.episodes import Trajectory
 from coevolve.report import drawing, stats

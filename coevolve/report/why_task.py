@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from coevolve import escaping
+from coevolve.agent_data.records import Fragment, PoolTask, TaskSignal
 from coevolve.errors import UserError
-from coevolve.methods.task_evolution.records import Fragment, PoolTask, TaskSignal
 from coevolve.records.base import Record
 from coevolve.records.episodes import Trajectory
 from coevolve.report import provenance_chain

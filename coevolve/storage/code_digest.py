@@ -26,8 +26,8 @@ from coevolve.storage.origin import git
 PACKAGE = Path(__file__).parents[1]
 #: The package whose values are in the config digest, and in it that of the behaviour that follows from them.
 DECLARATIONS, DERIVED = "coevolve.config", "coevolve.config.derived"
-#: The package of the stages, what only the plan reads in their modules, and the modules that only the plan needs.
-STAGES, PLANNING = "coevolve.pipeline.stages.", ("inputs", "cost", "STAGE")
+#: The packages of the stages, what only the plan reads in their modules, and the modules that only the plan needs.
+STAGES, PLANNING = ("coevolve.pipeline.stages.", "coevolve.agent_data.stages."), ("inputs", "cost", "STAGE")
 PLANNED = {f"coevolve.pipeline.{name}" for name in ("stage", "work")}
 #: Nodes of a syntax tree that may begin with a docstring.
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -4,9 +4,14 @@ import ast
 
 import pytest
 
+from coevolve.pipeline.registry import STAGES
+from coevolve.storage import code_digest
+
 #: Modules that read and check configurations, or say what a job may read: their values reach jobs through digests.
 READING = {"yaml_files", "validation", "loading", "kinds", "restriction", "recorded"}
-DECLARATIONS = ("names", "sections", "suite", "machine", "environments", "baselines", "task_evolution")
+DECLARATIONS = ("names", "sections", "suite", "machine", "environments", "baselines")
+#: The section that stands with the code that it configures.
+SECTION = "coevolve.agent_data.config"
 
 
 def test_the_modules_of_the_config_are_of_three_kinds(root):
@@ -27,10 +32,14 @@ def is_constant(function: ast.FunctionDef) -> bool:
     return False
 
 
-@pytest.mark.parametrize("module", DECLARATIONS)
+def test_no_stage_reaches_the_section_of_the_second_paper():
+    assert not [name for name, stage in STAGES.items() if SECTION in code_digest.reachable(stage.module)]
+
+
+@pytest.mark.parametrize("module", [*(f"coevolve.config.{name}" for name in DECLARATIONS), SECTION])
 def test_a_declaration_has_no_behaviour(root, module):
     """A function is a validator, or a private one that only validators call."""
-    tree = ast.parse((root / f"coevolve/config/{module}.py").read_text())
+    tree = ast.parse((root / f"{module.replace('.', '/')}.py").read_text())
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     validators = [function for function in functions if is_validator(function)]
     called = {

@@ -74,7 +74,7 @@ CODE = {
     "coevolve/train/likelihood.py": {"train", "pretrain", "sft", "rft_train"},
     "coevolve/methods/pairing.py": {"pairs", "steps"},
     "coevolve/methods/rejection_sampling.py": {"select"},
-    "coevolve/methods/task_evolution/prompts.py": {"explore_tasks"},
+    "coevolve/agent_data/prompts.py": {"explore_tasks"},
     "coevolve/train/ppo.py": {"ppo"},
     "coevolve/train/grpo.py": {"grpo", "grpo_round"},
     "coevolve/report/regime.py": {"regime", "page"},
@@ -134,13 +134,13 @@ def test_an_edit_reaches_the_stages_that_it_touches(repo, before, edit):
 
 @pytest.mark.parametrize(
     "file",
-    ["records/tables.py", "report/stats.py", "methods/task_evolution/signals.py"]
+    ["records/tables.py", "report/stats.py", "agent_data/signals.py"]
     + [f"config/derived/{name}.py" for name in ("methods", "recipes")],
 )
 def test_reports_reach_products_and_the_second_paper_its_own_stages(repo, before, file):
     reached = stages(changed(repo, before, with_a_line(repo, f"coevolve/{file}")))
     assert reached and reached <= PRODUCTS | {"signals"}
-    assert ("signals" in reached) == file.startswith("methods")
+    assert ("signals" in reached) == file.startswith("agent_data")
 
 
 def test_declared_looks_reach_products_alone(repo, before):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from coevolve.methods.task_evolution.records import FragmentDropReason
+from coevolve.agent_data.records import FragmentDropReason
 
 
 @pytest.fixture(scope="module")

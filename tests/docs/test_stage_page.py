@@ -36,7 +36,7 @@ def added(page, kit, made):
     kit.run("snakemake", "--profile", "smoke", "--config", "suite=glance", "--touch", "--forceall", "--", EVALUATED)
     module, call = page.blocks("python")
     kit.write(MODULE, module)
-    kit.edit(PAPER, "    grpo_round,\n", "    grpo_round,\n    lengths,\n")
+    kit.edit(PAPER, "    grpo,\n", "    grpo,\n    lengths,\n")
     kit.edit(PAPER, EVALUATE, call)
     return kit
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from envs.setups import QUIRKS, prepared, section, setup_of
 
+from coevolve.agent_data.pool import judge, observations
+from coevolve.agent_data.records import FragmentDropReason, Validation
 from coevolve.config.kinds import section_class
 from coevolve.envs.base import Setup
 from coevolve.envs.registry import domain
 from coevolve.envs.synthesis import TaskDraft, execute_solution, synthesis
 from coevolve.errors import UserError
-from coevolve.methods.task_evolution.pool import judge, observations
-from coevolve.methods.task_evolution.records import FragmentDropReason, Validation
 from coevolve.records.episodes import Turn
 
 #: The share of the drafts that can be executed; WebShop's pages are cut, so an instruction can hide what was clicked.

@@ -5,8 +5,8 @@ import re
 import builders
 import pytest
 
+from coevolve.agent_data.records import PoolTask
 from coevolve.config.loading import load_suite
-from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.pipeline.plan import Plan
 from coevolve.records.episodes import StopReason
 from coevolve.report import claims, drawing, html, second_paper, task_growth

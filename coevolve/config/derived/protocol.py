@@ -28,9 +28,3 @@ def engine(suite: Suite, model: str) -> str:
 def grpo_engine(suite: Suite, _: str) -> str:
     """The engine that plays in GRPO."""
     return suite.grpo.engine or "transformers"
-
-
-def explorer_engine(suite: Suite, model: str) -> str:
-    """The engine that explores for new tasks: the policy's own, `endpoint`, or `scripted`."""
-    explorer = suite.task_evolution.explorer
-    return engine(suite, model) if explorer == "policy" else explorer

@@ -7,13 +7,13 @@ import pytest
 from builders import task, turn
 from envs.setups import prepared, section, source
 
-from coevolve.envs.synthesis import observed_actions
+from coevolve.agent_data import prompts
+from coevolve.agent_data.explorer import observed_actions
 from coevolve.envs.webshop import domain, synthesis
 from coevolve.envs.webshop.catalogue import FILE_NAMES
 from coevolve.envs.webshop.config import WebShopConfig
 from coevolve.envs.webshop.pages import BACK, BUY, NEXT, PREVIOUS, SEPARATOR
 from coevolve.envs.webshop.shop import Shop
-from coevolve.methods.task_evolution import prompts
 
 START = task("webshop/0", env="webshop", data={"goal": 0})
 

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from coevolve.agent_data import pool
+from coevolve.agent_data.records import FragmentDropReason, PoolTask, Validation, task_counts
 from coevolve.pipeline.job import Job
-from coevolve.pipeline.stage import ENVIRONMENT, Stage
+from coevolve.pipeline.stage import ENVIRONMENT, Inputs, PlannedJob, Stage
 from coevolve.records.episodes import Task
 from coevolve.storage import files, jsonl
 
 if TYPE_CHECKING:
-    from coevolve.envs.base import Env
+    from coevolve.envs.base import Env, Setup
     from coevolve.envs.synthesis import TaskSynthesis
-    from coevolve.methods.task_evolution.records import FragmentDropReason, PoolTask, Validation
-    from coevolve.pipeline.stage import Inputs, PlannedJob
 
 log = logging.getLogger(__name__)
 
@@ -26,28 +26,23 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `pool.jsonl` (the old pool and the new tasks), `drops.jsonl` and `counts.json`; no candidate is lost."""
     from coevolve.envs.synthesis import synthesis
     from coevolve.envs.workers import environments
-    from coevolve.methods.task_evolution import pool
-    from coevolve.methods.task_evolution.pool import SolutionKey
-    from coevolve.methods.task_evolution.records import PoolTask, task_counts
     from coevolve.pipeline.stages.parts.environment import env_setup
 
-    config, number = job.suite.task_evolution, job.branch.iteration
+    config, number, setup = job.suite.task_evolution, job.branch.iteration, env_setup(job)
     tasks = synthesis(job.env)
 
-    def key(task: Task, solution: Sequence[str]) -> SolutionKey:
-        return tuple(tasks.normalised(env_setup(job), task, action) for action in solution)
+    def key(task: Task, solution: Sequence[str]) -> pool.SolutionKey:
+        return tuple(tasks.normalised(setup, task, action) for action in solution)
 
     known = ((task, tasks.reference_solution(task)) for task in job.records("evaluated", Task))
-    before = job.records("pool", PoolTask) if "pool" in job.inputs else []
-    most = config.initial_tasks if number == 1 else config.new_tasks
-    with environments(env_setup(job), 1) as (env,):
+    with environments(setup, 1) as (env,):
         update = pool.extend(
             config,
-            before,
+            job.records("pool", PoolTask) if "pool" in job.inputs else [],
             job.records("candidates", PoolTask),
-            most,
+            config.initial_tasks if number == 1 else config.new_tasks,
             lambda each: key(each.task, each.solution),
-            (lambda each: _validate(job, env, tasks, each)) if config.validation else None,
+            functools.partial(_validate, env, tasks, setup, job.suite.rollout.retries) if config.validation else None,
             {key(task, solution) for task, solution in known if solution},
         )
     jsonl.write(out / "pool.jsonl", update.tasks)
@@ -58,29 +53,26 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     return counts
 
 
-def _validate(job: Job, env: Env, tasks: TaskSynthesis, candidate: PoolTask) -> Validation | FragmentDropReason:
+def _validate(
+    env: Env, tasks: TaskSynthesis, setup: Setup, retries: int, candidate: PoolTask
+) -> Validation | FragmentDropReason:
     """The validation of a candidate's reference solution, or why it fails."""
     from coevolve.envs.base import EnvError
     from coevolve.envs.synthesis import execute_solution
-    from coevolve.methods.task_evolution import pool
-    from coevolve.methods.task_evolution.records import FragmentDropReason
-    from coevolve.pipeline.stages.parts.environment import env_setup
 
-    texts = tasks.solution_texts(env_setup(job), candidate.task)
+    texts = tasks.solution_texts(setup, candidate.task)
     try:
-        runs = [
-            execute_solution(env, candidate.task, texts, env_setup(job), job.suite.rollout.retries) for _ in range(2)
-        ]
+        runs = [execute_solution(env, candidate.task, texts, setup, retries) for _ in range(2)]
     except EnvError as error:
         log.warning("%s: %s", candidate.task.task_id, error)
         return FragmentDropReason.ENV_ERROR
-    return pool.judge(runs, len(candidate.solution), functools.partial(tasks.executed, env_setup(job)))
+    return pool.judge(runs, len(candidate.solution), functools.partial(tasks.executed, setup))
 
 
 def inputs(explored: PlannedJob, evaluated: PlannedJob, before: PlannedJob | None, env_files: Inputs) -> Inputs:
     """The candidates of a round, the pool that they join, the tasks that none may equal, and what an episode reads."""
-    pool = {"pool": before["pool.jsonl"]} if before else {}
-    return {"candidates": explored["candidates.jsonl"], "evaluated": evaluated["evaluate.jsonl"], **pool, **env_files}
+    old = {"pool": before["pool.jsonl"]} if before else {}
+    return {"candidates": explored["candidates.jsonl"], "evaluated": evaluated["evaluate.jsonl"], **old, **env_files}
 
 
 STAGE = Stage(

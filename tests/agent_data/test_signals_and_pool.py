@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevolve.config.task_evolution import TaskEvolutionConfig
-from coevolve.methods.task_evolution import exploration, pool, prompts, signals
-from coevolve.methods.task_evolution.records import (
+from coevolve.agent_data import exploration, pool, prompts, signals
+from coevolve.agent_data.config import TaskEvolutionConfig
+from coevolve.agent_data.records import (
     FragmentDropReason,
     PoolTask,
     TaskSignal,

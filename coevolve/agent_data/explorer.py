@@ -1,4 +1,4 @@
-"""Exploration as a stage: an explorer plays open tasks; its actions become fragments and drafts of tasks."""
+"""An explorer at work: it plays open tasks, and its actions become fragments and candidate tasks."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from coevolve import seeds
+from coevolve.agent_data import prompts
+from coevolve.agent_data.exploration import ExplorationStart
+from coevolve.agent_data.records import Fragment, FragmentDrop, FragmentDropReason, PoolTask
 from coevolve.config.derived.protocol import exploration_temperature
-from coevolve.envs.base import Env
-from coevolve.envs.synthesis import TaskDraft, observed_actions, synthesis
-from coevolve.methods.task_evolution import prompts
-from coevolve.methods.task_evolution.exploration import ExplorationStart
-from coevolve.methods.task_evolution.records import Fragment, FragmentDropReason
+from coevolve.envs.base import Env, Setup
+from coevolve.envs.synthesis import TaskDraft, TaskSynthesis, synthesis
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stages.parts import playing
 from coevolve.pipeline.stages.parts.environment import env_setup
@@ -38,15 +38,9 @@ class DraftReply(Record):
     tokens: int
     truncated: bool
 
-    def draft(self, actions: Sequence[str]) -> TaskDraft | FragmentDropReason:
-        """The draft in the reply, or why it has none; `actions` are the fragment's executed ones."""
-        if self.truncated:
-            return FragmentDropReason.TRUNCATED
-        return prompts.read_draft(self.text, actions) or FragmentDropReason.NO_QUERY
-
 
 class TaskExploration:
-    """The exploration of a round: its starts by name, their open tasks, and the explorer."""
+    """The exploration of a round: its starts by the names of their open tasks, and the explorer."""
 
     def __init__(self, job: Job, starts: Mapping[str, ExplorationStart]) -> None:
         self._job, self._config, self._setup, self._starts = job, job.suite.task_evolution, env_setup(job), starts
@@ -55,32 +49,14 @@ class TaskExploration:
         self._player, self._workers = self._load_player()
         self._draft_tokens = 0
 
-    def fragments(self) -> Iterator[tuple[Fragment, StopReason]]:
-        """The fragment of every start, in their order, with the reason why its episode ended."""
-        for episode in self._play():
-            start = self._starts[episode.task.task_id]
-            assert episode.policy is not None, "explorers have a reference"
-            fragment = Fragment(
-                name=episode.task.task_id,
-                round=self._job.branch.iteration,
-                start=start.start,
-                signal=start.signal,
-                explorer=episode.policy,
-                repeated=len(start.repeated),
-                turns=episode.turns,
-            )
-            yield fragment, episode.stop
-
-    def executed(self, turns: Sequence[Turn]) -> tuple[str, ...]:
-        """The executed actions of a fragment's turns."""
-        return self._synthesis.executed(self._setup, turns)
-
-    def drafts(self, fragments: Sequence[Fragment]) -> list[TaskDraft | FragmentDropReason]:
-        """The draft of each fragment's task, by rules or as the explorer's model writes it, or why it has none."""
-        if self.writer != "rules":
-            return self.written_drafts(fragments)
-        described = (self._synthesis.describe(self._setup, each.start, self.executed(each.turns)) for each in fragments)
-        return [draft or FragmentDropReason.NO_GOAL for draft in described]
+    def outcomes(self) -> list[tuple[Fragment, PoolTask | FragmentDrop]]:
+        """The fragment of every start, in their order, with its candidate or its drop."""
+        played = list(self._fragments())
+        drafts = iter(self._drafts([fragment for fragment, reason in played if reason is None]))
+        return [
+            (fragment, self._outcome(index, fragment, reason or next(drafts)))
+            for index, (fragment, reason) in enumerate(played)
+        ]
 
     def written_drafts(self, fragments: Sequence[Fragment]) -> list[TaskDraft | FragmentDropReason]:
         """The drafts that the explorer's model writes, or why a fragment has none.
@@ -95,7 +71,7 @@ class TaskExploration:
                     replies[fragment.digest()] = reply = self._reply(fragment)
                     journal.append(reply)
         self._draft_tokens = sum(reply.tokens for reply in replies.values())
-        return [replies[fragment.digest()].draft(self.executed(fragment.turns)) for fragment in fragments]
+        return [self._read(replies[fragment.digest()], fragment) for fragment in fragments]
 
     def notes(self, fragments: Sequence[Fragment], counts: dict[str, Any]) -> ExplorationNotes:
         """The `counts`, with what was sampled for the fragments and their drafts."""
@@ -106,20 +82,32 @@ class TaskExploration:
             spent=playing.spending(self._job.work, self._config.endpoint or self._job.model.endpoint),
         )
 
-    def goal_task(self, fragment: Fragment, name: str, draft: TaskDraft) -> Task | None:
-        """The task of a draft; None if its solution reaches nothing that a task could ask for."""
-        if self._synthesis.describe(self._setup, fragment.start, draft.solution) is None:
-            return None
-        return self._synthesis.goal_task(self._setup, fragment.start, name, draft)
+    # From starts to fragments.
 
-    @property
-    def writer(self) -> str:
-        """What writes the tasks: the explorer's name, or `rules`."""
-        return self._player.ref.name if self._config.abstraction == "model" else "rules"
+    def _fragments(self) -> Iterator[tuple[Fragment, FragmentDropReason | None]]:
+        """The fragment of every start, with the reason why it becomes no candidate, if its actions decide that."""
+        for episode in self._play() if self._starts else ():
+            start = self._starts[episode.task.task_id]
+            assert episode.policy is not None, "explorers have a reference"
+            fragment = Fragment(
+                name=episode.task.task_id,
+                round=self._job.branch.iteration,
+                start=start.start,
+                signal=start.signal,
+                explorer=episode.policy,
+                repeated=len(start.repeated),
+                turns=episode.turns,
+            )
+            executed, repeated = self._executed(fragment.turns), self._executed(fragment.turns[: fragment.repeated])
+            if episode.stop is StopReason.ENV_ERROR:
+                yield fragment, FragmentDropReason.ENV_ERROR
+            elif not executed:
+                yield fragment, FragmentDropReason.NO_ACTION
+            else:
+                yield fragment, FragmentDropReason.NOTHING_NEW if len(executed) == len(repeated) else None
 
     def _play(self) -> list[Trajectory]:
-        if not self._starts:
-            return []
+        """The episode of every start's open task."""
         tasks = [
             self._synthesis.open_task(start.start, name, prompts.exploration_prompt(start.signal, start.actions))
             for name, start in self._starts.items()
@@ -138,9 +126,17 @@ class TaskExploration:
         return [Turn(text=text, action=parse(text), observation="") for text in texts]
 
     def _ended(self, conversation: Conversation) -> bool:
-        start = self._starts[conversation.key.rpartition("#")[0]]
-        done = len(self.executed(conversation.turns)) >= start.actions
+        start = self._start_of(conversation)
+        done = len(self._executed(conversation.turns)) >= start.actions
         return done or len(conversation.turns) >= self._config.turns + start.extra
+
+    def _start_of(self, conversation: Conversation) -> ExplorationStart:
+        return self._starts[conversation.key.rpartition("#")[0]]
+
+    def _executed(self, turns: Sequence[Turn]) -> tuple[str, ...]:
+        return self._synthesis.executed(self._setup, turns)
+
+    # Who explores.
 
     def _load_player(self) -> tuple[Policy, int]:
         """The explorer, and how many episodes it plays at once."""
@@ -155,17 +151,27 @@ class TaskExploration:
 
     def _propose(self, conversation: Conversation) -> str:
         """The next turn of scripted exploration, drawn from the episode's seed."""
-        name = conversation.key.rpartition("#")[0]
-        start, setup = self._starts[name], self._setup
+        start, setup = self._start_of(conversation), self._setup
         favoured = [self._synthesis.pattern(action) for action in start.signal.actions] if start.signal else []
         rng = seeds.generator(conversation.seed, "propose", len(conversation.turns))
         action = self._synthesis.propose(setup, start.start, conversation.turns, favoured, rng)
         return self._synthesis.write(setup, start.start, action)
 
+    # From fragments to candidates.
+
+    def _drafts(self, fragments: Sequence[Fragment]) -> list[TaskDraft | FragmentDropReason]:
+        """The draft of each fragment's task, by rules or as the explorer's model writes it, or why it has none."""
+        if self._config.abstraction == "model":
+            return self.written_drafts(fragments)
+        described = (
+            self._synthesis.describe(self._setup, each.start, self._executed(each.turns)) for each in fragments
+        )
+        return [draft or FragmentDropReason.NO_GOAL for draft in described]
+
     def _reply(self, fragment: Fragment) -> DraftReply:
-        observed = observed_actions(self._setup, self._synthesis, fragment.turns)
         seed = seeds.derive(self._job.seed, "draft", fragment.name)
-        conversation = Conversation(f"{fragment.name}#draft", seed, prompts.abstraction_prompt(observed), ())
+        prompt = prompts.abstraction_prompt(observed_actions(self._setup, self._synthesis, fragment.turns))
+        conversation = Conversation(f"{fragment.name}#draft", seed, prompt, ())
         (completion,) = self._player.complete([conversation], self._sampling)
         self._player.forget(conversation.key)
         return DraftReply(
@@ -174,3 +180,33 @@ class TaskExploration:
             tokens=len(completion.token_ids),
             truncated=completion.truncated,
         )
+
+    def _read(self, reply: DraftReply, fragment: Fragment) -> TaskDraft | FragmentDropReason:
+        """The draft in a reply; a reply that was cut off has none."""
+        if reply.truncated:
+            return FragmentDropReason.TRUNCATED
+        return prompts.read_draft(reply.text, self._executed(fragment.turns)) or FragmentDropReason.NO_QUERY
+
+    def _outcome(
+        self, index: int, fragment: Fragment, draft: TaskDraft | FragmentDropReason
+    ) -> PoolTask | FragmentDrop:
+        """The candidate of a draft; a drop if its solution reaches nothing that a task could ask for."""
+        setup, start = self._setup, fragment.start
+        if isinstance(draft, TaskDraft) and self._synthesis.describe(setup, start, draft.solution) is None:
+            draft = FragmentDropReason.NO_GOAL
+        if isinstance(draft, FragmentDropReason):
+            return fragment.drop(draft)
+        name = f"{self._job.env.kind}/round{fragment.round}/{index}"
+        task = self._synthesis.goal_task(setup, start, name, draft)
+        writer = fragment.explorer.name if self._config.abstraction == "model" else "rules"
+        return fragment.candidate(task, draft.instruction, draft.solution, writer)
+
+
+def observed_actions(setup: Setup, tasks: TaskSynthesis, turns: Sequence[Turn]) -> list[tuple[str, str]]:
+    """The executed actions of `turns`, each with the observation of its own turn."""
+    observed: list[tuple[str, str]] = []
+    for number, turn in enumerate(turns, start=1):
+        actions = tasks.executed(setup, turns[:number])
+        if len(actions) > len(observed):
+            observed.append((actions[-1], turn.observation))
+    return observed

@@ -3,46 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from coevolve.agent_data import pool
 from coevolve.config.derived.protocol import grpo_engine
-from coevolve.errors import UserError
 from coevolve.pipeline import work
 from coevolve.pipeline.job import Job
-from coevolve.pipeline.stage import SAMPLED, Stage
+from coevolve.pipeline.stage import SAMPLED, Inputs, PlannedJob, Stage
 from coevolve.records.training import TrainReport
-
-if TYPE_CHECKING:
-    from coevolve.pipeline.stage import Inputs, PlannedJob
 
 
 def run(job: Job, out: Path) -> TrainReport:
     """Train the `policy` on the `pool`; write a policy directory with the episodes that it trained on."""
-    from coevolve.methods.task_evolution.pool import EMPTY_POOL, round_schedule
-    from coevolve.methods.task_evolution.records import PoolTask
     from coevolve.pipeline.stages.parts.online_training import online_setup
     from coevolve.pipeline.stages.parts.training import training_run
     from coevolve.train import grpo
 
-    config, evolution = job.suite.grpo, job.suite.task_evolution
-    training, pool = training_run(job, out, start="policy"), job.records("pool", PoolTask)
-    if not pool:
-        raise UserError(f"{job.file('pool')}: {EMPTY_POOL}")
-    schedule = round_schedule(
-        pool, job.branch.iteration, evolution.steps, config.batch_size // config.group, evolution.replay, job.seed
-    )
-    tasks, reference = [each.task for each in pool], job.file("reference").parent if "reference" in job.inputs else None
+    config, evolution, number = job.suite.grpo, job.suite.task_evolution, job.branch.iteration
+    training, of_pool = training_run(job, out, start="policy"), pool.read(job.file("pool"))
+    groups = config.batch_size // config.group
+    schedule = pool.round_schedule(of_pool, number, evolution.steps, groups, evolution.replay, job.seed)
+    tasks = [each.task for each in of_pool]
+    reference = job.file("reference").parent if "reference" in job.inputs else None
     with online_setup(job, grpo.episodes_per_rank(config), tasks, config.engine) as setup:
         return grpo.run_grpo(setup, config, training, schedule, reference)
 
 
-def inputs(playing: Inputs, pool: PlannedJob, reference: PlannedJob | None) -> Inputs:
+def inputs(playing: Inputs, of_pool: PlannedJob, reference: PlannedJob | None) -> Inputs:
     """The inputs of GRPO, with the pool in place of the tasks; the method's start policy if a KL term refers to it.
 
     With adapters the KL term refers to the policy that the round starts from.
     """
-    of_pool = {name: files for name, files in playing.items() if name != "tasks"} | {"pool": pool["pool.jsonl"]}
-    return of_pool | ({"reference": reference["policy.json"]} if reference else {})
+    kept = {name: files for name, files in playing.items() if name != "tasks"} | {"pool": of_pool["pool.jsonl"]}
+    return kept | ({"reference": reference["policy.json"]} if reference else {})
 
 
 STAGE = Stage(

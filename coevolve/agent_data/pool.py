@@ -1,21 +1,27 @@
 """The pool of synthetic tasks: which candidates join it, and which of its tasks a round visits."""
 
+from __future__ import annotations
+
 import hashlib
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coevolve import seeds
-from coevolve.config.task_evolution import TaskEvolutionConfig
-from coevolve.methods.task_evolution.records import FragmentDrop, FragmentDropReason, PoolTask, Validation
+from coevolve.agent_data.records import FragmentDrop, FragmentDropReason, PoolTask, Validation
+from coevolve.errors import UserError
 from coevolve.records.episodes import StopReason, Task, Trajectory, Turn
+from coevolve.storage import jsonl
+
+if TYPE_CHECKING:
+    from coevolve.agent_data.config import TaskEvolutionConfig
 
 #: A task's normalised reference solution, whatever its start: equal for duplicates.
 SolutionKey = tuple[str, ...]
 Executed = Callable[[Sequence[Turn]], Sequence[str]]
-#: The end of the error for a pool that nothing can be trained on.
-EMPTY_POOL = "the pool has no task; raise `task_evolution.initial_fragments`."
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,13 @@ class PoolUpdate:
     tasks: tuple[PoolTask, ...]
     added: tuple[PoolTask, ...]
     drops: tuple[FragmentDrop, ...]
+
+
+def read(path: Path) -> list[PoolTask]:
+    """The tasks of a pool; raises `UserError` if it has none, as nothing can be trained on it."""
+    if tasks := jsonl.read(path, PoolTask):
+        return tasks
+    raise UserError(f"{path}: the pool has no task; raise `task_evolution.initial_fragments`.")
 
 
 def extend(

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from coevolve.agent_data.records import TaskSignal
 from coevolve.chat.prompts import prompt_messages
 from coevolve.envs.synthesis import TaskDraft
-from coevolve.methods.task_evolution.records import TaskSignal
 from coevolve.records.episodes import Message
 
 EXPLORE = """\

@@ -1,12 +1,16 @@
 """Where a round explores: starts at random training tasks, or at the tasks of signals."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from coevolve.methods.task_evolution.records import TaskSignal
+from coevolve.agent_data.records import TaskSignal
 from coevolve.records.episodes import Task
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ from command_line import exit_status, stage_command
 from policies.chatserver import KEY, MODEL, serving
 from small_run import job_of, make
 
+from coevolve.agent_data.explorer import TaskExploration
+from coevolve.agent_data.records import Fragment, FragmentDrop, PoolTask, TaskCounts, TaskSignal
+from coevolve.agent_data.stages import grpo_round, validate_tasks
 from coevolve.chat.prompts import write_action
 from coevolve.config.derived.protocol import quirks
 from coevolve.config.loading import load_suite, read_machine
@@ -22,10 +25,7 @@ from coevolve.envs.base import Setup
 from coevolve.envs.bfcl import tasks as bfcl_tasks
 from coevolve.envs.registry import domain
 from coevolve.envs.synthesis import execute_solution, synthesis
-from coevolve.methods.task_evolution.records import Fragment, FragmentDrop, PoolTask, TaskCounts, TaskSignal
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.stages import grpo_round, validate_tasks
-from coevolve.pipeline.stages.parts.exploring import TaskExploration
 from coevolve.policies.scripted import ScriptedPolicy
 from coevolve.records.episodes import Task, Trajectory, Turn
 from coevolve.records.pairs import PairingSummary, PreferencePair

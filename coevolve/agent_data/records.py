@@ -31,26 +31,6 @@ class TaskSignal(Record):
     total: int = 0
 
 
-class Fragment(Record):
-    """Explored actions with their observations, from the initial state of the task `start`.
-
-    `name` is the id of the open task that was explored. `signal` is None if exploration was unguided. The first
-    `repeated` turns repeat the signal's actions.
-    """
-
-    name: str
-    round: int
-    start: Task
-    signal: TaskSignal | None
-    explorer: PolicyRef
-    repeated: int
-    turns: tuple[Turn, ...]
-
-    def unique_key(self) -> Hashable:
-        """The name."""
-        return self.name
-
-
 class Validation(Record):
     """Two executions of a reference solution, each from a fresh reset: rewards, and digests of the observations."""
 
@@ -112,6 +92,49 @@ class FragmentDrop(Record):
     signal: SignalKind | None
     reason: FragmentDropReason
     detail: str = ""
+
+
+class Fragment(Record):
+    """Explored actions with their observations, from the initial state of the task `start`.
+
+    `name` is the id of the open task that was explored. `signal` is None if exploration was unguided. The first
+    `repeated` turns repeat the signal's actions.
+    """
+
+    name: str
+    round: int
+    start: Task
+    signal: TaskSignal | None
+    explorer: PolicyRef
+    repeated: int
+    turns: tuple[Turn, ...]
+
+    def unique_key(self) -> Hashable:
+        """The name."""
+        return self.name
+
+    def drop(self, reason: FragmentDropReason) -> FragmentDrop:
+        """The drop of the fragment."""
+        kind = self.signal.kind if self.signal else None
+        return FragmentDrop(name=self.name, fragment=self.digest(), signal=kind, reason=reason)
+
+    def candidate(self, task: Task, instruction: str, solution: tuple[str, ...], written_by: str) -> PoolTask:
+        """The candidate `task` that was made of the fragment."""
+        signal = self.signal
+        return PoolTask(
+            task=task,
+            instruction=instruction,
+            solution=solution,
+            round=self.round,
+            fragment=self.digest(),
+            signal=signal.kind if signal else None,
+            signal_round=signal.round if signal else 0,
+            signal_step=signal.step if signal else 0,
+            signal_task=signal.task.task_id if signal else "",
+            episode=signal.episode if signal else "",
+            explorer=self.explorer.name,
+            written_by=written_by,
+        )
 
 
 class FragmentCount(Record):

@@ -12,15 +12,20 @@ not each other's past. An episode whose environment failed has no reward. The ro
 same tasks are one step, in which a task's group has the episodes of both.
 """
 
+from __future__ import annotations
+
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import TYPE_CHECKING
 
-from coevolve.config.names import SignalKind
-from coevolve.config.task_evolution import TaskEvolutionConfig
-from coevolve.methods.task_evolution.records import TaskSignal
+from coevolve.agent_data.records import TaskSignal
 from coevolve.records.episodes import Agent, StopReason, Task, Trajectory, Turn
+
+if TYPE_CHECKING:
+    from coevolve.agent_data.config import TaskEvolutionConfig
+    from coevolve.config.names import SignalKind
 
 #: The executed actions of some turns, and the pattern of an action (`coevolve.envs.synthesis.TaskSynthesis`).
 Executed = Callable[[Sequence[Turn]], Sequence[str]]

@@ -22,7 +22,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
 
     `comparison.md` has the second paper's own numbers with this suite's.
     """
-    from coevolve.methods.task_evolution.records import PoolTask
+    from coevolve.agent_data.records import PoolTask
     from coevolve.report import claims, drawing, measurement, second_paper, task_growth
     from coevolve.report.labels import ReportLabels
 

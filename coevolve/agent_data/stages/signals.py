@@ -5,19 +5,17 @@ from __future__ import annotations
 import functools
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from coevolve.agent_data.records import PoolTask
+from coevolve.agent_data.signals import find_signals
+from coevolve.pipeline.branch import AgentName
 from coevolve.pipeline.job import Job
-from coevolve.pipeline.stage import ENVIRONMENT, Stage
+from coevolve.pipeline.stage import ENVIRONMENT, Inputs, PlannedJob, Stage
 from coevolve.records.episodes import Trajectory
 from coevolve.storage import files, jsonl
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from coevolve.pipeline.branch import AgentName
-    from coevolve.pipeline.stage import Inputs, PlannedJob
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +23,6 @@ log = logging.getLogger(__name__)
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `signals.jsonl`, the signals of the last round, and their numbers by kind, `summary.json`."""
     from coevolve.envs.synthesis import synthesis
-    from coevolve.methods.task_evolution.records import PoolTask
-    from coevolve.methods.task_evolution.signals import find_signals
     from coevolve.pipeline.stages.parts.environment import env_setup
 
     tasks = synthesis(job.env)

@@ -1,1 +1,0 @@
-"""Agent-data mutual evolution (arXiv 2604.15840): signals in training episodes, exploration, a growing task pool."""
