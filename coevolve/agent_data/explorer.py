@@ -1,14 +1,15 @@
-"""An explorer at work: it plays open tasks, and its actions become fragments and candidate tasks."""
+"""Exploration of a round: where it starts, how its explorer plays, and what becomes of the explored fragments."""
+
+from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coevolve import seeds
 from coevolve.agent_data import prompts
-from coevolve.agent_data.exploration import ExplorationStart
-from coevolve.agent_data.records import Fragment, FragmentDrop, FragmentDropReason, PoolTask
+from coevolve.agent_data.records import Fragment, FragmentDrop, FragmentDropReason, PoolTask, TaskSignal
 from coevolve.config.derived.protocol import exploration_temperature
 from coevolve.envs.base import Env, Setup
 from coevolve.envs.synthesis import TaskDraft, TaskSynthesis, synthesis
@@ -23,8 +24,55 @@ from coevolve.records.episodes import StopReason, Task, Trajectory, Turn
 from coevolve.records.provenance import ExplorationNotes
 from coevolve.storage import jsonl
 
+if TYPE_CHECKING:
+    import numpy as np
+
+T = TypeVar("T")
 #: The context of an endpoint's model, in tokens: unknown, so that the endpoint itself rejects what is too long.
 UNKNOWN_CONTEXT = 2**31
+
+
+@dataclass(frozen=True)
+class ExplorationStart:
+    """The task in whose initial state a fragment begins, and the signal that led there, if any.
+
+    `repeated` are the signal's actions that are repeated first. `actions`: the number of executed actions, with these,
+    after which exploration ends. `extra`: how many of the repeated actions the limits of a fragment do not count.
+    """
+
+    start: Task
+    signal: TaskSignal | None
+    repeated: tuple[str, ...]
+    actions: int
+    extra: int = 0
+
+
+def unguided(tasks: Sequence[Task], count: int, most: int, rng: np.random.Generator) -> list[ExplorationStart]:
+    """`count` starts at tasks in the order of random permutations; each ends after 1 to `most` actions."""
+    return [ExplorationStart(task, None, (), int(rng.integers(1, most + 1))) for task in _permuted(tasks, count, rng)]
+
+
+def guided(signals: Sequence[TaskSignal], count: int, most: int, rng: np.random.Generator) -> list[ExplorationStart]:
+    """`count` starts at the tasks of the signals, in the order of random permutations; none without a signal.
+
+    A fragment repeats the signal's first actions, their number drawn, and ends after at most `most` executed actions.
+    Of a rare action's signal it repeats all, up to the rare one, and ends after at most `most` further ones.
+    """
+    return [_guided(signal, most, rng) for signal in _permuted(signals, count, rng)]
+
+
+def _permuted(items: Sequence[T], count: int, rng: np.random.Generator) -> list[T]:
+    order: list[int] = []
+    while items and len(order) < count:
+        order += rng.permutation(len(items)).tolist()
+    return [items[index] for index in order[:count]]
+
+
+def _guided(signal: TaskSignal, most: int, rng: np.random.Generator) -> ExplorationStart:
+    extra = len(signal.actions) if signal.kind == "rare" else 0
+    repeated = extra or int(rng.integers(0, min(len(signal.actions), most - 1) + 1))
+    actions = int(rng.integers(repeated + 1, extra + most + 1))
+    return ExplorationStart(signal.task, signal, signal.actions[:repeated], actions, extra)
 
 
 class DraftReply(Record):

@@ -1,13 +1,53 @@
-"""Records of a round: signals, fragments, candidate tasks, the pool of tasks, drops and their counts."""
+"""Records of a round: visits to tasks, signals, fragments, candidate tasks, the pool, drops and their counts."""
 
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 from coevolve.config.names import SignalKind
+from coevolve.errors import UserError
 from coevolve.records.base import SCHEMA_VERSION, Record
-from coevolve.records.episodes import PolicyRef, Reward, Task, Turn
+from coevolve.records.episodes import Agent, PolicyRef, Reward, StopReason, Task, Trajectory, Turn
+from coevolve.storage import jsonl
+
+
+@dataclass(frozen=True)
+class Visit:
+    """The group of episodes of one task in one step of a round; rounds count from 1, steps from 0."""
+
+    task: Task
+    round: int
+    step: int
+    episodes: tuple[Trajectory, ...]
+
+    @property
+    def score(self) -> float:
+        """Mean reward of the group."""
+        return fmean(episode.reward for episode in self.episodes)
+
+
+def visits(rounds: Iterable[Iterable[Trajectory]]) -> list[Visit]:
+    """The visits of all rounds in training order, without failed environments; an agent has one seed in a step."""
+    groups: defaultdict[tuple[int, int, str], list[Trajectory]] = defaultdict(list)
+    for number, episodes in enumerate(rounds, start=1):
+        for step, episode in _numbered(episodes):
+            if episode.stop is not StopReason.ENV_ERROR:
+                groups[number, step, episode.task.task_id].append(episode)
+    return [Visit(group[0].task, number, step, tuple(group)) for (number, step, _), group in groups.items()]
+
+
+def _numbered(episodes: Iterable[Trajectory]) -> Iterator[tuple[int, Trajectory]]:
+    """Each episode with the number of its step; the next step begins when the seed of an agent changes."""
+    step, seeds = 0, dict[Agent, int]()
+    for episode in episodes:
+        if seeds.get(episode.agent, episode.seed) != episode.seed:
+            step, seeds = step + 1, {}
+        seeds[episode.agent] = episode.seed
+        yield step, episode
 
 
 class TaskSignal(Record):
@@ -64,6 +104,13 @@ class PoolTask(Record):
     def unique_key(self) -> Hashable:
         """The task's id."""
         return self.task.task_id
+
+
+def read_pool(path: Path) -> list[PoolTask]:
+    """The tasks of a pool; raises `UserError` if it has none, as nothing can be trained on it."""
+    if tasks := jsonl.read(path, PoolTask):
+        return tasks
+    raise UserError(f"{path}: the pool has no task; raise `task_evolution.initial_fragments`.")
 
 
 class FragmentDropReason(StrEnum):

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from coevolve.agent_data.stages import task_growth
 from coevolve.config.derived.recipes import has_pool
 from coevolve.pipeline.stage import Inputs, PlannedJob, files_of
 from coevolve.pipeline.stages import (
@@ -18,6 +17,7 @@ from coevolve.pipeline.stages import (
     regime,
     summary,
     table1,
+    task_growth,
     verdicts,
 )
 from coevolve.pipeline.suite_files import SuiteFiles

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coevolve.agent_data.signals import visits
+from coevolve.agent_data.records import visits
 from coevolve.records.episodes import Trajectory
 from coevolve.report.stats import Vector
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from coevolve.agent_data.records import PoolTask
-from coevolve.agent_data.signals import visits
+from coevolve.agent_data.records import PoolTask, visits
 from coevolve.records.base import Record
 from coevolve.records.episodes import Trajectory
 from coevolve.report import drawing, stats

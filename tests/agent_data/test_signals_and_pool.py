@@ -9,15 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevolve.agent_data import exploration, pool, prompts, signals
+from coevolve.agent_data import explorer, prompts
 from coevolve.agent_data.config import TaskEvolutionConfig
-from coevolve.agent_data.records import (
-    FragmentDropReason,
-    PoolTask,
-    TaskSignal,
-    Validation,
-    task_counts,
-)
+from coevolve.agent_data.records import FragmentDropReason, PoolTask, TaskSignal, Validation, task_counts, visits
+from coevolve.agent_data.stages import grpo_round, signals, validate_tasks
 from coevolve.records.episodes import StopReason
 
 CONFIG = TaskEvolutionConfig.model_validate({
@@ -176,7 +171,7 @@ def test_a_signal_that_is_not_listed_is_not_given(kind):
 @given(st.lists(st.lists(st.sampled_from([0.0, 0.4, 0.5, 1.0]), min_size=2, max_size=4), min_size=1, max_size=7))
 def test_signals_are_those_of_the_table(groups):
     """The table's own words, computed another way; a group's mean is one score."""
-    last = signals.visits(history([{"t1": rewards} for rewards in groups]))
+    last = visits(history([{"t1": rewards} for rewards in groups]))
     for reading, scores in (("trajectory", groups), ("group", [[sum(rewards) / len(rewards)] for rewards in groups])):
         forgotten = {
             step
@@ -198,11 +193,11 @@ def signal(kind="boundary", name="t1", actions=("a()", "b()", "c()")):
 
 def test_every_signal_or_without_guidance_every_task_is_explored_equally_often():
     given_signals = [signal(name=f"t{number}") for number in range(4)]
-    starts = exploration.guided(given_signals, 10, 3, np.random.default_rng(0))
+    starts = explorer.guided(given_signals, 10, 3, np.random.default_rng(0))
     counts = Counter(start.start.task_id for start in starts)
     assert sum(counts.values()) == 10 and set(counts.values()) == {2, 3}
-    assert exploration.guided([], 50, 3, np.random.default_rng(0)) == []
-    starts = exploration.unguided([task(f"t{n}") for n in range(4)], 8, 3, np.random.default_rng(0))
+    assert explorer.guided([], 50, 3, np.random.default_rng(0)) == []
+    starts = explorer.unguided([task(f"t{n}") for n in range(4)], 8, 3, np.random.default_rng(0))
     assert Counter(start.start.task_id for start in starts) == {f"t{n}": 2 for n in range(4)}
     assert {start.actions for start in starts} <= {1, 2, 3}
     assert not any(start.signal or start.extra for start in starts)
@@ -211,7 +206,7 @@ def test_every_signal_or_without_guidance_every_task_is_explored_equally_often()
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_a_fragment_repeats_the_beginning_or_all_that_led_to_a_rare_action_and_goes_on(most):
     starts, rare = (
-        exploration.guided([signal(kind)], 60, most, np.random.default_rng(0)) for kind in ("boundary", "rare")
+        explorer.guided([signal(kind)], 60, most, np.random.default_rng(0)) for kind in ("boundary", "rare")
     )
     assert {start.repeated for start in starts} == {("a()", "b()", "c()")[:n] for n in range(min(3, most - 1) + 1)}
     assert all(len(start.repeated) < start.actions <= most for start in starts)
@@ -249,24 +244,24 @@ def test_every_candidate_joins_or_is_dropped_with_a_reason():
         candidate("second", "d(1)", number=2),
         candidate("third", "e(1)", number=2),
     ]
-    update = pool.extend(
-        CONFIG, old, new, 2, key,
+    added, drops = validate_tasks.extend(
+        None, old, new, 2, key,
         lambda each: FragmentDropReason.UNREWARDED if each.solution == ("b(1)",) else always(each),
         evaluated={("s(1)",)},
     )  # fmt: skip
-    assert [each.task.task_id for each in update.tasks] == ["old", "good", "second"]
-    assert [(each.name, each.reason.value) for each in update.drops] == [
+    assert [each.task.task_id for each in added] == ["good", "second"]
+    assert [(each.name, each.reason.value) for each in drops] == [
         ("again", "duplicate"), ("sealed", "evaluated"), ("bad", "unrewarded"), ("twin", "duplicate"),
         ("third", "surplus"),
     ]  # fmt: skip
-    counts = task_counts(2, update.added, update.drops, len(update.tasks))
+    counts = task_counts(2, added, drops, 3)
     assert counts.total.model_dump() == {
         "fragments": 7, "kept": 2, "drops": {"duplicate": 2, "evaluated": 1, "surplus": 1, "unrewarded": 1},
     }  # fmt: skip
     assert {name: (count.fragments, count.kept) for name, count in counts.by_signal.items()} == {
         "unguided": (4, 1), "boundary": (2, 1), "rare": (1, 0),
     }  # fmt: skip
-    assert counts.pool == 3 and update.added[0].validation.rewards == (1.0, 1.0)
+    assert counts.pool == 3 and added[0].validation.rewards == (1.0, 1.0)
 
 
 def test_similar_instructions_are_dropped_from_the_jaccard_index_on():
@@ -277,12 +272,12 @@ def test_similar_instructions_are_dropped_from_the_jaccard_index_on():
     ]
     kept = {None: 3, 0.8: 2, 5 / 6: 2, 0.9: 3, 0.6: 1}
     for limit, number in kept.items():
-        update = pool.extend(CONFIG.model_copy(update={"similarity": limit}), [], same, 9, key, None)
-        assert len(update.added) == number, limit
-        assert {each.reason for each in update.drops} <= {FragmentDropReason.SIMILAR}
-        assert {each.validation for each in update.added} == {None}  # unexecuted
+        added, drops = validate_tasks.extend(limit, [], same, 9, key, None)
+        assert len(added) == number, limit
+        assert {each.reason for each in drops} <= {FragmentDropReason.SIMILAR}
+        assert {each.validation for each in added} == {None}  # unexecuted
     for first, second, index in (("a b", "b c", 1 / 3), ("a", "a", 1.0), ("", "", 1.0), ("", "a", 0.0)):
-        assert pool.jaccard(frozenset(first.split()), frozenset(second.split())) == pytest.approx(index)
+        assert validate_tasks.jaccard(frozenset(first.split()), frozenset(second.split())) == pytest.approx(index)
 
 
 def run_of(reward=1.0, observation="done", actions=("a()",), **fields):
@@ -293,7 +288,6 @@ def run_of(reward=1.0, observation="done", actions=("a()",), **fields):
     ("runs", "outcome"),
     [
         ((run_of(), run_of()), "valid"),
-        ((run_of(), run_of(stop=StopReason.ENV_ERROR)), "env_error"),
         ((run_of(), run_of(stop=StopReason.STEP_LIMIT)), "not_executable"),
         ((run_of(actions=()), run_of(actions=())), "not_executable"),
         ((run_of(), run_of(observation="other")), "not_repeatable"),
@@ -301,7 +295,7 @@ def run_of(reward=1.0, observation="done", actions=("a()",), **fields):
     ],
 )
 def test_a_reference_solution_is_judged_by_two_executions(runs, outcome):
-    judged = pool.judge(runs, 1, executed)
+    judged = validate_tasks.judge(runs, 1, executed)
     assert (judged.rewards == (1.0, 1.0)) if outcome == "valid" else (judged == outcome)
 
 
@@ -313,7 +307,7 @@ POOL = [candidate(f"old{n}", f"o({n})") for n in range(6)] + [
 
 
 def visited(replay, number=2, tasks=POOL, steps=4, per_step=5, seed=1):
-    schedule = pool.round_schedule(tasks, number, steps, per_step, replay, seed)
+    schedule = grpo_round.round_schedule(tasks, number, steps, per_step, replay, seed)
     assert [len(step) for step in schedule] == [per_step] * steps
     return Counter(each.task_id for step in schedule for each in step)
 
@@ -328,7 +322,7 @@ def test_all_tasks_are_visited_equally_often_without_replay_or_tasks_of_both_kin
     assert set(visited(None).values()) == {2, 3} and len(visited(None)) == 9
     assert visited(0.0, tasks=POOL[:6]).keys() == {f"old{n}" for n in range(6)}
     assert visited(1.0, tasks=POOL[6:]).keys() == {f"new{n}" for n in range(3)}
-    first, again, other = (pool.round_schedule(POOL, 2, 4, 5, 0.5, seed) for seed in (1, 1, 2))
+    first, again, other = (grpo_round.round_schedule(POOL, 2, 4, 5, 0.5, seed) for seed in (1, 1, 2))
     assert first == again != other
 
 

@@ -134,7 +134,7 @@ def test_an_edit_reaches_the_stages_that_it_touches(repo, before, edit):
 
 @pytest.mark.parametrize(
     "file",
-    ["records/tables.py", "report/stats.py", "agent_data/signals.py"]
+    ["records/tables.py", "report/stats.py", "agent_data/stages/signals.py"]
     + [f"config/derived/{name}.py" for name in ("methods", "recipes")],
 )
 def test_reports_reach_products_and_the_second_paper_its_own_stages(repo, before, file):

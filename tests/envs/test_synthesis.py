@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from envs.setups import QUIRKS, prepared, section, setup_of
 
-from coevolve.agent_data.pool import judge, observations
 from coevolve.agent_data.records import FragmentDropReason, Validation
+from coevolve.agent_data.stages.validate_tasks import judge, observations
 from coevolve.config.kinds import section_class
 from coevolve.envs.base import Setup
 from coevolve.envs.registry import domain

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coevolve import seeds
-from coevolve.agent_data import exploration
-from coevolve.agent_data.exploration import ExplorationStart
 from coevolve.agent_data.records import FragmentDrop, PoolTask, TaskSignal, task_counts
 from coevolve.config.derived.protocol import engine
 from coevolve.config.suite import Suite
@@ -17,6 +16,9 @@ from coevolve.pipeline.stage import SAMPLED, Inputs, PlannedJob, Stage
 from coevolve.records.episodes import Task
 from coevolve.records.provenance import ExplorationNotes, Workload
 from coevolve.storage import files, jsonl
+
+if TYPE_CHECKING:
+    from coevolve.agent_data.explorer import ExplorationStart
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +43,14 @@ def run(job: Job, out: Path) -> ExplorationNotes:
 
 def _starts(job: Job) -> dict[str, ExplorationStart]:
     """Where the round explores, by the names of the open tasks."""
+    from coevolve.agent_data import explorer
+
     config, number, rng = job.suite.task_evolution, job.branch.iteration, seeds.generator(job.seed, "starts")
     count = config.initial_fragments if number == 1 else config.fragments
     if "signals" in job.inputs:
-        starts = exploration.guided(job.records("signals", TaskSignal), count, config.actions, rng)
+        starts = explorer.guided(job.records("signals", TaskSignal), count, config.actions, rng)
     else:
-        starts = exploration.unguided(job.records("tasks", Task), count, config.actions, rng)
+        starts = explorer.unguided(job.records("tasks", Task), count, config.actions, rng)
     return {f"{job.env.kind}/open{number}/{index}": start for index, start in enumerate(starts)}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coevolve.agent_data import pool
+from coevolve.agent_data.records import read_pool
 from coevolve.errors import UserError
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import ENVIRONMENT, Inputs, PlannedJob, Stage
@@ -23,7 +23,7 @@ def run(job: Job, out: Path) -> dict[str, Any]:
     from coevolve.envs.workers import environments
     from coevolve.pipeline.stages.parts.environment import env_setup
 
-    tasks, setup = [each.task for each in pool.read(job.file("pool"))], env_setup(job)
+    tasks, setup = [each.task for each in read_pool(job.file("pool"))], env_setup(job)
     with environments(setup, 1) as (env,):
         experts = match_experts(_played(job, env, setup, tasks), tasks, 1.0)
     jsonl.write(out / "explore.jsonl", tasks)
@@ -47,9 +47,9 @@ def _played(job: Job, env: Env, setup: Setup, tasks: Sequence[Task]) -> Iterator
         yield expert.model_copy(update={"prompt": prompt(expert.prompt[-1].content)})
 
 
-def inputs(of_pool: PlannedJob, prompts: Inputs, *, trained: bool) -> Inputs:
+def inputs(pool: PlannedJob, prompts: Inputs, *, trained: bool) -> Inputs:
     """The pool whose reference solutions are played, and how agents are prompted."""
-    return {"pool": of_pool["pool.jsonl"]} | {name: prompts[name] for name in prompts if trained or name != "example"}
+    return {"pool": pool["pool.jsonl"]} | {name: prompts[name] for name in prompts if trained or name != "example"}
 
 
 STAGE = Stage(

@@ -102,9 +102,7 @@ def _plain(value: Any) -> Any:
 def describe(setup: Setup, start: Task, actions: Sequence[str]) -> TaskDraft | None:
     """A request that names each tool in words, with its values; None without a call."""
     distinct = tuple(dict.fromkeys(actions))
-    if not distinct:
-        return None
-    return TaskDraft(_request(distinct), distinct)
+    return TaskDraft(_request(distinct), distinct) if distinct else None
 
 
 def solution_texts(setup: Setup, task: Task) -> list[str]:
