@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,6 +43,17 @@ class ExplorationStart:
     repeated: tuple[str, ...]
     actions: int
     extra: int = 0
+
+
+def exploration_starts(job: Job) -> dict[str, ExplorationStart]:
+    """Where the job's round explores, by the names of the open tasks."""
+    config, number, rng = job.suite.task_evolution, job.branch.iteration, seeds.generator(job.seed, "starts")
+    count = config.initial_fragments if number == 1 else config.fragments
+    if "signals" in job.inputs:
+        starts = guided(job.records("signals", TaskSignal), count, config.actions, rng)
+    else:
+        starts = unguided(job.records("tasks", Task), count, config.actions, rng)
+    return {f"{job.env.kind}/open{number}/{index}": start for index, start in enumerate(starts)}
 
 
 def unguided(tasks: Sequence[Task], count: int, most: int, rng: np.random.Generator) -> list[ExplorationStart]:
@@ -86,10 +97,11 @@ class DraftReply(Record):
 
 
 class TaskExploration:
-    """The exploration of a round: its starts by the names of their open tasks, and the explorer."""
+    """The exploration of a job's round, by its explorer."""
 
-    def __init__(self, job: Job, starts: Mapping[str, ExplorationStart]) -> None:
-        self._job, self._config, self._setup, self._starts = job, job.suite.task_evolution, env_setup(job), starts
+    def __init__(self, job: Job) -> None:
+        self._job, self._config, self._setup = job, job.suite.task_evolution, env_setup(job)
+        self._starts = exploration_starts(job)
         self._sampling = playing.sampling(job, exploration_temperature(job.suite))
         self._synthesis = synthesis(job.env)
         self._player, self._workers = self._load_player()

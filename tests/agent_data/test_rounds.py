@@ -414,7 +414,7 @@ def test_the_tokens_of_drafts_and_of_further_turns_are_sampled_tokens(home, plan
     ]
     noted = []
     for _ in range(2):
-        explored = TaskExploration(job, {})
+        explored = TaskExploration(job)
         explored.written_drafts(fragments)
         noted.append(explored.notes(fragments, {}))
     drafts = [json.loads(line)["tokens"] for line in (tmp_path / "drafts.jsonl").read_text().splitlines()]

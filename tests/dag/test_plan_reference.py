@@ -11,6 +11,7 @@ from coevolve.config.suite import Suite
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
 from coevolve.records.pairs import STEP_KINDS, PairKind
+from coevolve.watch import estimates
 
 SHARING = ["coevolve", "lambda_0", "lambda_25", "lambda_75", "lambda_100", "without_expert_target", "hard_60", "ipo"]
 PLACE = {"model": "tiny", "env": "webshop"}

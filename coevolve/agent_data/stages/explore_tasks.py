@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from coevolve import seeds
-from coevolve.agent_data.records import FragmentDrop, PoolTask, TaskSignal, task_counts
+from coevolve.agent_data.records import FragmentDrop, PoolTask, task_counts
 from coevolve.config.suite import Suite, engine
 from coevolve.pipeline import work
 from coevolve.pipeline.job import Job
 from coevolve.pipeline.stage import SAMPLED, Inputs, PlannedJob, Stage
-from coevolve.records.episodes import Task
 from coevolve.records.provenance import ExplorationNotes, Workload
 from coevolve.storage import files, jsonl
-
-if TYPE_CHECKING:
-    from coevolve.agent_data.explorer import ExplorationStart
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +20,7 @@ def run(job: Job, out: Path) -> ExplorationNotes:
     """Write `fragments.jsonl`, `candidates.jsonl`, `drops.jsonl` and `counts.json`; no fragment is lost."""
     from coevolve.agent_data.explorer import TaskExploration
 
-    explored = TaskExploration(job, _starts(job))
+    explored = TaskExploration(job)
     outcomes = explored.outcomes()
     fragments = [fragment for fragment, _ in outcomes]
     candidates = [outcome for _, outcome in outcomes if isinstance(outcome, PoolTask)]
@@ -38,19 +32,6 @@ def run(job: Job, out: Path) -> ExplorationNotes:
     files.write_json(out / "counts.json", counts)
     log.info("%d fragments, %d candidates", len(outcomes), len(candidates))
     return explored.notes(fragments, counts)
-
-
-def _starts(job: Job) -> dict[str, ExplorationStart]:
-    """Where the round explores, by the names of the open tasks."""
-    from coevolve.agent_data import explorer
-
-    config, number, rng = job.suite.task_evolution, job.branch.iteration, seeds.generator(job.seed, "starts")
-    count = config.initial_fragments if number == 1 else config.fragments
-    if "signals" in job.inputs:
-        starts = explorer.guided(job.records("signals", TaskSignal), count, config.actions, rng)
-    else:
-        starts = explorer.unguided(job.records("tasks", Task), count, config.actions, rng)
-    return {f"{job.env.kind}/open{number}/{index}": start for index, start in enumerate(starts)}
 
 
 def explorer_engine(suite: Suite, model: str) -> str:

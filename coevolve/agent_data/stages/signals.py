@@ -117,17 +117,7 @@ def rare(last: Sequence[Visit], percent: float, executed: Executed, pattern: Pat
     for name, count in counts.items():
         if 100 * count < percent * total:
             visit, episode, actions = first[name]
-            yield TaskSignal(
-                kind="rare",
-                task=visit.task,
-                round=visit.round,
-                step=visit.step,
-                episode=episode.digest(),
-                actions=actions,
-                pattern=name,
-                count=count,
-                total=total,
-            )
+            yield _signal("rare", visit, episode, actions, pattern=name, count=count, total=total)
 
 
 def _failure(
@@ -135,15 +125,12 @@ def _failure(
 ) -> TaskSignal:
     """A signal of the first failure of a visit."""
     failed = next(episode for episode in visit.episodes if episode.reward < success)
-    return TaskSignal(
-        kind=kind,
-        task=visit.task,
-        round=visit.round,
-        step=visit.step,
-        episode=failed.digest(),
-        actions=tuple(solutions[visit.task.task_id]),
-        scores=scores,
-    )
+    return _signal(kind, visit, failed, tuple(solutions[visit.task.task_id]), scores=scores)
+
+
+def _signal(kind: SignalKind, visit: Visit, episode: Trajectory, actions: tuple[str, ...], **seen: Any) -> TaskSignal:
+    task, number, step = visit.task, visit.round, visit.step
+    return TaskSignal(kind=kind, task=task, round=number, step=step, episode=episode.digest(), actions=actions, **seen)
 
 
 def inputs(pool: PlannedJob, rounds: Mapping[int, Mapping[AgentName, str]]) -> Inputs:
