@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from checkout import copy_of, environment
 
+from coevolve.config.loading import load_suite
+from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.registry import ENDS, STAGES
 from coevolve.storage import code_digest
 
@@ -61,27 +63,37 @@ def stages(jobs) -> set[str]:
     return {stage for _, stage, _ in jobs}
 
 
-def redefined(repo, definition):
-    """An edit that gives a definition (`FILE:NAME`) more code, at the end of its file."""
-    name, _, defined = definition.partition(":")
-    last = (repo / name).read_text().rstrip().rsplit("\n", 1)[-1]
-    return name, f"\n{last}\n", f"\n{last}\n\n{defined} = {defined}\n"
+@pytest.fixture(scope="module")
+def reach():
+    """The definitions that each job reaches, whose edits change its digest: (suite, stage, wildcards, definitions)."""
+    plans = {name: Plan(load_suite(name)) for name in SUITES}
+    jobs = [(name, job, plan.starts(job)) for name, plan in plans.items() for job in plan.jobs() if not job.stage.pin]
+    known = {starts: code_digest.reachable(*starts).keys() for _, _, starts in jobs}
+    return [(suite, job.stage.name, job.wildcards, known[starts]) for suite, job, starts in jobs]
 
 
-#: Definitions with more code, and the stages that reach them.
+def reaching(reach, definition) -> list[tuple[str, str, dict[str, str]]]:
+    """(suite, stage, wildcards) of the jobs that a definition reaches, as `module.name` below `coevolve`."""
+    module, name = code_digest.split(f"coevolve.{definition}")
+    source = code_digest.sources("coevolve")[module].read_bytes()
+    assert code_digest.definitions(module, source)[name].hash, "defined there"
+    return [job for *job, reached in reach if f"{module}.{name}" in reached]
+
+
+#: Definitions, and the stages that reach them.
 CODE = {
-    "coevolve/train/losses.py:pair_losses": {"train"},
-    "coevolve/train/collate.py:trajectory_logps": {"train", "pretrain", "sft", "rft_train"},
-    "coevolve/train/collate.py:sft_losses": {"pretrain", "sft", "rft_train"},
-    "coevolve/methods/pairing.py:preference_pair": {"pairs", "steps"},
-    "coevolve/methods/rejection_sampling.py:select": {"select"},
-    "coevolve/agent_data/prompts.py:read_draft": {"explore_tasks"},
-    "coevolve/train/ppo.py:gae": {"ppo"},
-    "coevolve/train/grpo.py:completions": {"grpo", "grpo_round"},
-    "coevolve/report/regime.py:markdown": {"regime"},
-    "coevolve/report/html.py:report": {"page"},
-    "coevolve/train/settings.py:per_iteration": {"train", "failures", "page"},
-    "coevolve/config/models.py:training_memory": set(),
+    "train.losses.pair_losses": {"train"},
+    "train.collate.trajectory_logps": {"train", "pretrain", "sft", "rft_train"},
+    "train.collate.sft_losses": {"pretrain", "sft", "rft_train"},
+    "methods.pairing.preference_pair": {"pairs", "steps"},
+    "methods.rejection_sampling.select": {"select"},
+    "agent_data.prompts.read_draft": {"explore_tasks"},
+    "train.ppo.gae": {"ppo"},
+    "train.grpo.completions": {"grpo", "grpo_round"},
+    "report.regime.markdown": {"regime"},
+    "report.html.report": {"page"},
+    "train.settings.per_iteration": {"train", "failures", "page"},
+    "config.models.training_memory": set(),
 }
 STEPS = "    failure_steps: Positive\n"
 #: Other edits (file, text and replacement), and the stages that they reach.
@@ -118,18 +130,22 @@ EDITS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("edit", [*CODE, *EDITS])
+@pytest.mark.parametrize("edit", EDITS)
 def test_an_edit_reaches_the_stages_that_it_touches(repo, before, edit):
-    expected, *edits = EDITS[edit] if edit in EDITS else (CODE[edit], redefined(repo, edit))
+    expected, *edits = EDITS[edit]
     assert stages(changed(repo, before, *edits)) == expected
 
 
+@pytest.mark.parametrize("definition", CODE)
+def test_a_definition_reaches_the_stages_that_use_it(reach, definition):
+    assert stages(reaching(reach, definition)) == CODE[definition]
+
+
 @pytest.mark.parametrize(
-    "definition",
-    ["records/tables.py:Estimate", "report/stats.py:spread", "agent_data/stages/signals.py:find_signals"],
+    "definition", ["records.tables.Estimate", "report.stats.spread", "agent_data.stages.signals.find_signals"]
 )
-def test_reports_reach_products_and_the_second_paper_its_own_stages(repo, before, definition):
-    reached = stages(changed(repo, before, redefined(repo, f"coevolve/{definition}")))
+def test_reports_reach_products_and_the_second_paper_its_own_stages(reach, definition):
+    reached = stages(reaching(reach, definition))
     assert reached and reached <= PRODUCTS | {"signals"}
     assert ("signals" in reached) == definition.startswith("agent_data")
 
@@ -139,30 +155,31 @@ def test_declared_looks_reach_products_alone(repo, before):
     assert {"differences", "summary", "verdicts"} <= stages(jobs) <= PRODUCTS
 
 
-def test_an_engine_reaches_the_jobs_that_it_plays(repo, before):
+def test_an_engine_reaches_the_jobs_that_it_plays(reach):
     """`paper` plays with vLLM. PPO and GRPO sample from the policy that they train, as the built-in engine does."""
-    built_in = changed(repo, before, redefined(repo, "coevolve/policies/kv_cache.py:CachedDecoder"))
-    vllm = changed(repo, before, redefined(repo, "coevolve/policies/vllm.py:player"))
+    built_in = reaching(reach, "policies.kv_cache.CachedDecoder")
+    vllm = reaching(reach, "policies.vllm.player")
     assert stages(built_in) == {"rollout", "evaluate", "steps", "ppo", "grpo", "grpo_round"}
     assert {stage for suite, stage, _ in built_in if suite == "paper"} == {"ppo"}
     assert stages(vllm) == {"rollout", "evaluate"} and {suite for suite, _, _ in vllm} == {"paper"}
 
 
-def test_a_rule_of_the_protocol_reaches_what_plays(repo, before):
-    reached = stages(changed(repo, before, redefined(repo, "coevolve/config/suite.py:quirks")))
+def test_a_rule_of_the_protocol_reaches_what_plays(reach):
+    reached = stages(reaching(reach, "config.suite.quirks"))
     assert {"data", "rollout", "evaluate", "steps", "ppo", "grpo_round", "explore_tasks"} <= reached
     assert not {"sft", "train", "pairs", "reference", "pretrain"} & reached
 
 
-def test_an_environment_reaches_its_own_jobs(repo, before):
-    jobs = changed(repo, before, redefined(repo, "coevolve/envs/webshop/session.py:split_action"))
+def test_an_environment_reaches_its_own_jobs(reach):
+    jobs = reaching(reach, "envs.webshop.session.split_action")
     assert {wildcards.get("env") for _, _, wildcards in jobs} == {"webshop"}
     assert {"data", "rollout", "evaluate"} <= stages(jobs)
     assert not {"sft", "train", "pairs", "reference", "pretrain"} & stages(jobs)
 
 
 def test_few_definitions_are_reached_by_most_stages():
-    """None of them is about one method, product or environment."""
+    """None of them is about one method, product or environment; sections and their fields are not in digests."""
     counts = Counter(name for stage in STAGES.values() for name in code_digest.reachable(f"{stage.module}.run"))
-    common = {name.split(".")[1] for name, count in counts.items() if 2 * count > len(STAGES)}
-    assert common <= {"config", "errors", "seeds", "records", "storage", "pipeline"}
+    common = {name for name, count in counts.items() if 2 * count > len(STAGES) and not code_digest.is_section(name)}
+    rooms = {name.split(".")[1] for name in common if ".envs.section." not in name}
+    assert rooms <= {"config", "errors", "seeds", "records", "storage", "pipeline", "settings"}, common
