@@ -23,7 +23,7 @@ from coevolve import seeds
 from coevolve.chat.prompts import prompt_messages, without_surrogates
 from coevolve.envs.base import Env, EnvError, InterruptedEpisodeError
 from coevolve.errors import UserError
-from coevolve.policies.base import BatchedPolicy, Completion, ContinuousPolicy, Conversation, Policy
+from coevolve.policies.base import Completion, ContinuousPolicy, Conversation, Policy
 from coevolve.progress import Progress
 from coevolve.records.episodes import Agent, Message, PolicyRef, Sampling, StopReason, Task, Trajectory, Turn
 from coevolve.settings.protocol import Protocol
@@ -219,6 +219,25 @@ class StreamGroup:
 
     steps: dict[EpisodeStream, Future[StepOutcome]]
     unfinished: int
+
+
+class BatchedPolicy:
+    """`submit` and `poll` of a policy that completes a batch at a time: what is submitted together is a batch."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._batches: deque[tuple[Sequence[Conversation], Sampling]] = deque()
+        self.forget = policy.forget
+
+    def submit(self, conversations: Sequence[Conversation], sampling: Sampling) -> None:
+        """Add a batch."""
+        self._batches.append((conversations, sampling))
+
+    def poll(self) -> dict[str, Completion]:
+        """The completions of the batch that was submitted first, by episode."""
+        conversations, sampling = self._batches.popleft()
+        completions = self._policy.complete(conversations, sampling)
+        return {each.key: completion for each, completion in zip(conversations, completions, strict=True)}
 
 
 class EpisodeLoop:

@@ -5,7 +5,6 @@ An engine that plays is a module that is imported by name: a job's code digest c
 
 import hashlib
 import importlib
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,25 +102,6 @@ class ContinuousPolicy(Policy, Protocol):
                 self.forget(conversation.key)
             raise
         return [completions[conversation.key] for conversation in conversations]
-
-
-class BatchedPolicy:
-    """`submit` and `poll` of a policy that completes a batch at a time: what is submitted together is a batch."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._batches: deque[tuple[Sequence[Conversation], Sampling]] = deque()
-        self.forget = policy.forget
-
-    def submit(self, conversations: Sequence[Conversation], sampling: Sampling) -> None:
-        """Add a batch."""
-        self._batches.append((conversations, sampling))
-
-    def poll(self) -> dict[str, Completion]:
-        """The completions of the batch that was submitted first, by episode."""
-        conversations, sampling = self._batches.popleft()
-        completions = self._policy.complete(conversations, sampling)
-        return {each.key: completion for each, completion in zip(conversations, completions, strict=True)}
 
 
 @dataclass(frozen=True)

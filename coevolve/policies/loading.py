@@ -32,16 +32,15 @@ def load_model(path: Path, dtype: torch.dtype | str = "auto") -> Any:
     """
     config = require_whole(path)
     transformers_logging.disable_progress_bar()
-    options = {"attn_implementation": "sdpa", **LOCAL}
     if policy_dir.start_of(path):
         dtype = torch.float32 if dtype == "auto" else dtype
         with torch.device("meta"):
             architecture = type(AutoModelForCausalLM.from_config(config, trust_remote_code=False))
         model = architecture.from_pretrained(
-            None, config=config, state_dict=merged_weights(path), dtype=dtype, **options
+            None, config=config, state_dict=merged_weights(path), dtype=dtype, attn_implementation="sdpa", **LOCAL
         )
     else:
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **options)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation="sdpa", **LOCAL)
     model.generation_config = GenerationConfig()  # some published ones contradict themselves, and are not saved
     return model.eval()
 

@@ -257,17 +257,6 @@ def task_schedule(tasks: Sequence[Task], per_step: int, epochs: float, seed: int
     return [stream[step * per_step : (step + 1) * per_step] for step in range(steps)]
 
 
-@contextlib.contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """Switch the model's dropout off inside the block."""
-    before = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(before)
-
-
 def rank() -> int:
     """The rank of this process, from the launcher's environment variable."""
     return int(os.environ.get("RANK", "0"))

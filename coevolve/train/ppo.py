@@ -175,12 +175,14 @@ class PpoTrainer:
         config, width = self._config, max(map(len, episodes)) - 1
         assigned, each = self._share(range(len(episodes)))
         rows: list[Tensor] = []
-        with torch.no_grad(), online.evaluating(self.model_wrapped):
+        self.model_wrapped.eval()  # no dropout
+        with torch.no_grad():
             for first in range(0, each, config.micro_batch):
                 micro = [episodes[index] for index in assigned[first : first + config.micro_batch]] or episodes[:1]
                 logps, values, _ = self.forward(micro)
                 tensors = torch.stack((logps, values, self.reference(micro)), dim=1)
                 rows.append(pad(tensors, (0, width - tensors.shape[-1])))
+        self.model_wrapped.train()
         estimated = self._gathered(torch.cat(rows)[: len(assigned)], each)[: len(episodes)]
         logps, values, reference = estimated.unbind(1)
         _, action_mask = self._tensors(episodes)

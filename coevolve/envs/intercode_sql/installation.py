@@ -7,7 +7,6 @@ from pathlib import Path
 from coevolve.assets.checks import Check, run_check
 from coevolve.envs.base import EnvError
 from coevolve.envs.intercode_sql.config import InterCodeSqlConfig
-from coevolve.envs.intercode_sql.server import DatabaseServer
 from coevolve.envs.intercode_sql.server_program import DEFAULT_CONFIG, find_server_program
 from coevolve.errors import UserError
 
@@ -46,6 +45,8 @@ def started(config: InterCodeSqlConfig | None) -> Check:
 
 
 def _identity(config: InterCodeSqlConfig) -> str:
+    from coevolve.envs.intercode_sql.server import DatabaseServer  # needs the client
+
     try:
         with DatabaseServer(config.server, Path(config.dump.path)) as server:
             return f"{server.identity} started"
