@@ -24,6 +24,7 @@ from coevolve.pipeline.job_file import JobFile, planned_file
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import PlannedJob
+from coevolve.pipeline.suite_files import paths_of
 from coevolve.records.base import Record
 from coevolve.shipped import shipped_file
 from coevolve.storage import files, provenance
@@ -75,7 +76,7 @@ def calibrate() -> Calibration:
     logging.getLogger("coevolve").setLevel(logging.WARNING)  # the jobs' progress
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan(load_suite(shipped_file(SUITE), [NAMED]), shards=machine.shards, root=folder)
-        records = [*plan.records(plan.suite.methods, every_model=True).values()]
+        records = paths_of(plan.records(plan.suite.methods, every_model=True))
         in_process.make(plan, records, threads=1)
         jobs = [job for job in plan.jobs(records) if plan.workload(job).starts]
         took = np.array([estimates.measured(job, "cpu_seconds") for job in jobs])

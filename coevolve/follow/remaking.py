@@ -8,7 +8,6 @@ import tempfile
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -26,8 +25,9 @@ from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.registry import STAGES
 from coevolve.pipeline.stage import PlannedJob, files_by_name, results_by_name
 from coevolve.pipeline.stages import evaluate
-from coevolve.pipeline.suite_files import CLAIMS
+from coevolve.pipeline.suite_files import CLAIMS, paths_of
 from coevolve.records.episodes import Trajectory
+from coevolve.records.evaluation import ResultFile
 from coevolve.records.provenance import Provenance
 from coevolve.shipped import shipped_file
 from coevolve.storage import jsonl
@@ -78,7 +78,7 @@ def _suite(record: Provenance) -> Suite:
 
 def _job(suite: Suite, record: Provenance) -> Job:
     """The job of a stage with the inputs of its provenance."""
-    results: dict[str, Any] = {}
+    results: dict[str, list[ResultFile]] = {}
     branch = Branch.parse(record.wildcards.get("branch", ""))
     if "branch" in record.wildcards:  # it has one recipe, which is too little for a plan
         inputs = {_input_name(record, Path(name)): [name] for name in record.inputs}
@@ -104,9 +104,9 @@ def _planned(suite: Suite, record: Provenance) -> PlannedJob:
     plan = Plan(Suite.model_construct(**sections), inside.partition(f"/{suite.suite}/")[0], machine=machine)
     if "ablation" in record.wildcards:
         return plan.ablation(record.wildcards["ablation"])
-    known, judged = {*plan.records(plan.suite.methods).values()}, list[str]()
+    known, judged = {*paths_of(plan.records(plan.suite.methods))}, list[str]()
     for name in (name for name in suite.recipes if models_of(suite, name) and supports(plan.suite, name)):
-        files = {*plan.records([name]).values()}
+        files = {*paths_of(plan.records([name]))}
         if known < known | files <= {*known, *record.inputs}:
             known |= files
             judged.append(name)

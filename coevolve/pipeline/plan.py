@@ -22,7 +22,7 @@ from coevolve.config.suite import Suite
 from coevolve.errors import UserError, suggestion
 from coevolve.pipeline import products
 from coevolve.pipeline.registry import ENDS, STAGES
-from coevolve.pipeline.stage import MIRROR, PlannedJob, Stage, files_by_name, files_of
+from coevolve.pipeline.stage import MIRROR, PlannedJob, Stage, files_by_name, files_of, results_by_name
 from coevolve.pipeline.suite_files import UNDIVIDED, SuiteFiles
 from coevolve.policies.engines import engine_module
 from coevolve.records.provenance import Provenance, Workload
@@ -104,7 +104,7 @@ class Plan(SuiteFiles):
             if name not in readable:
                 hint = suggestion(name, readable) or f"; it reads {', '.join(readable) or 'no file'}."
                 raise UserError(f"stage `{job.stage.name}` has no input `{name}`{hint}")
-            if isinstance(job.inputs.get(name), Mapping):
+            if name in results_by_name(job.inputs):
                 problem = f"`{name}` are results of a suite; name their folder by --root"
                 raise UserError(f"stage `{job.stage.name}`: {problem}.")
 

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import importlib
 import json
 import subprocess
 import sys
@@ -33,7 +34,7 @@ def test_a_file_has_the_settings_inputs_and_keys_of_its_job(suite, machine):
         read = JobFile.from_json(planned.to_json())
         settings = part_of(read.settings)
         assert as_dict(settings) == as_dict(plan.settings(job)) and whole(settings) == whole(plan.settings(job))
-        assert read.keyed_files() == results_by_name(job.inputs) and read.inputs == planned.inputs
+        assert read.results == results_by_name(job.inputs) and read.inputs == planned.inputs
         assert (read.out, read.vllm, read.fingerprint) == (job.folder, on.vllm, plan.fingerprint(job))
 
 
@@ -81,7 +82,7 @@ def test_a_stage_has_at_most_ten_fields_and_its_run_none_of_the_plans_parts():
     """What a digest leaves out of a stage's module is read by the plan alone."""
     assert len(dataclasses.fields(Stage)) <= 10
     for stage in STAGES.values():
-        tree = ast.parse(Path(sys.modules[stage.module].__file__).read_text())
+        tree = ast.parse(Path(importlib.import_module(stage.module).__file__).read_text())
         executed = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
         for node in executed:
             names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}

@@ -77,11 +77,11 @@ CODE = {
     "coevolve/methods/task_evolution/prompts.py": {"explore_tasks"},
     "coevolve/train/ppo.py": {"ppo"},
     "coevolve/train/grpo.py": {"grpo", "grpo_round"},
-    "coevolve/report/regime.py": {"regime", "page"},
+    "coevolve/report/regime.py": PRODUCTS,
     "coevolve/report/html.py": {"page"},
     "coevolve/report/page_template.py": {"page"},
-    "coevolve/config/derived/training.py": {"train", "failures", "page"},
-    "coevolve/config/derived/sizes.py": {"costs", "failures", "page", "verdicts"},
+    "coevolve/config/derived/training.py": {"train", *PRODUCTS},
+    "coevolve/config/derived/sizes.py": PRODUCTS,
 }
 STEPS = "    failure_steps: Positive\n"
 #: Other edits (file, text and replacement), and the stages that they reach.
