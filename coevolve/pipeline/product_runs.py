@@ -49,6 +49,7 @@ from coevolve.report.figure3 import Curves
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, Setting
 from coevolve.report.table1 import MeasuredCells
+from coevolve.results import tables
 from coevolve.storage import files, product_file
 
 Notes = dict[str, Any]
@@ -217,6 +218,22 @@ def write_costs(job: Job, out: Path) -> Notes:
     files.write_json(out / "costs.json", numbers)
     drawing.write(out / "costs.svg", lambda: costs.draw(tables, named["method"]))
     return {"jobs": len(jobs), "machine": machine.model_dump(mode="json")}
+
+
+def write_tables(job: Job, out: Path) -> Notes:
+    """Episodes, pairs, pairings, training steps and jobs as tidy tables."""
+    history = [(tables.of_job(made), made) for made in job_history.read(job.inputs["provenance"]).values()]
+    needs_actions = {env: section.needs_actions for env, section in job.suite.envs.items()}
+    made = {
+        "episodes": tables.episodes(job.files("records"), job.files("explorations"), needs_actions),
+        "pairs": tables.pairs(job.files("pairs")),
+        "pairings": tables.pairings(job.files("summaries")),
+        "trainings": tables.trainings(history),
+        "jobs": tables.jobs(history),
+    }
+    for name, frame in made.items():
+        files.write_bytes(out / f"{name}.parquet", frame.to_parquet(index=False))
+    return {name: len(frame) for name, frame in made.items()}
 
 
 def _final(job: Job) -> list[Measurement]:

@@ -14,6 +14,7 @@ from coevolve.pipeline.stage import TABLE, Inputs, PlannedJob, Stage, files_of
 from coevolve.pipeline.stages import page
 from coevolve.pipeline.suite_files import SuiteFiles, paths_of
 from coevolve.records.provenance import Notes
+from coevolve.results import tables
 from coevolve.storage.files import PROVENANCE
 
 Names = tuple[str, ...]
@@ -50,7 +51,7 @@ class ProductStage(Stage):
         return files.of(*self.of) | (provenances(files, self.behind(files)) if self.behind else {})
 
 
-def _product(
+def product(
     name: str,
     text: str,
     files: Names,
@@ -59,6 +60,7 @@ def _product(
     modules: Names = (),
     behind: Callable[[SuiteFiles], Iterable[str]] | None = None,
 ) -> ProductStage:
+    """The declaration of a product: its name, help, files, inputs and config sections, and as `ProductStage`."""
     run = functools.partial(_run, name)
     return ProductStage(
         help=text, run=run, reads=reads, files=files, modules=modules, product=name, of=of, behind=behind
@@ -78,56 +80,62 @@ def _all_measured(files: SuiteFiles) -> Iterable[str]:
 
 #: What a full run ends with, beside its ablations and its page.
 PRODUCTS = (
-    _product(
+    product(
         "verdicts", "Judge each claim of the paper: reproduced, consistent, contradicted, undecided or not run.",
         ("verdicts.json", "verdicts.md"), ("judged.records", "judged.explorations", "claims"),
     ),
-    _product(
+    product(
         "table1", "Write Table 1 with the paper's numbers.",
         ("table1.md", "table1.tex", "table1.json"), ("records", "claims"),
     ),
-    _product(
+    product(
         "figure2", "Draw Figure 2: failures, and the rewards of shared failures.",
         ("figure2.json", "figure2.svg"), ("explorations",),
     ),
-    _product(
+    product(
         "figure3", "Draw Figure 3: average reward per iteration.", ("figure3.json", "figure3.svg"), ("records",),
     ),
-    _product(
+    product(
         "differences", "Compare the methods, paired by task and seed.", ("differences.json",), ("records",),
     ),
-    _product(
+    product(
         "failures", "Analyse explorations, failures, log-probs before and after training, and compute.",
         ("analysis.json", "analysis.md", "failure_rewards.svg", "mechanism.svg"),
         ("records", "explorations", "experts", "pairs", "gradients", "claims", "machine", "machine_parents"),
         modules=("observations",), behind=lambda files: paths_of(files.records(files.suite.methods)),
     ),
-    _product(
+    product(
         "regime", "Check whether the suite could decide between methods.", ("regime.json", "regime.md"),
         ("records", "explorations", "summaries", "practice"), (*TABLE, "regime"),
         behind=lambda files: paths_of(files.measured()),
     ),
-    _product(
+    product(
         "pair_counts", "Count the pairs and drops of every pairing.", ("pairs.json", "pairs.svg"), ("summaries",),
     ),
-    _product(
+    product(
         "examples", "Show failures of two agents on the same instructions, selected by a fixed rule.",
         ("examples.md",), ("explorations",),
     ),
-    _product(
+    product(
         "costs", "Compare estimated and measured hours of all jobs.", ("costs.md", "costs.json", "costs.svg"),
         ("machine", "machine_parents"), ("models", "recipes"), behind=_all_measured,
     ),
-    _product(
+    product(
         "summary", "Write the differences between methods, and each method's source, pairs and drops.",
         ("summary.md",), ("summaries", "differences", "figure3", "drops"),
     ),
+    product(
+        "tables", "Write the tidy tables of episodes, pairs, training steps and jobs, for a notebook.",
+        tuple(f"{name}.parquet" for name in tables.NAMES),
+        ("all.records", "all.explorations", "all.pairs", "all.summaries"),
+        behind=lambda files: paths_of(files.measured()),
+    ),
 )  # fmt: skip
-ABLATION = _product(
+ABLATION = product(
     "ablation", "Write an ablation's table: its methods side by side.",
     ("table.md", "table.tex", "table.json", "summary.md"), ("drops", "claims"), (*TABLE, "ablations"),
 )  # fmt: skip
-TASK_GROWTH = _product(
+TASK_GROWTH = product(
     "task_growth", "Show how pools of synthetic tasks grow, and compare with the second paper's numbers.",
     ("growth.md", "growth.svg", "new_tasks.svg", "growth.json", "comparison.md"),
     ("records", "claims", "rounds.episodes", "rounds.pools"), (*TABLE, "task_evolution"),

@@ -71,21 +71,20 @@ class SuiteFiles:
         every = self.iterations(methods, every_model)
         return [file for of, each in every for file in _of_agents(of, each.pairs, "summary.json")]
 
-    def training_pairs(self) -> list[ResultFile]:
+    def training_pairs(self, every_model: bool = False) -> list[ResultFile]:
         """The pairs of each preference training; a method that shares another's iterations has none in them."""
-        return self._of_preference_trainings("pairs", "pairs.jsonl")
+        return self._of_preference_trainings("pairs", "pairs.jsonl", every_model)
 
     def gradients(self) -> list[ResultFile]:
         """The gradients of each training of `training_pairs`, if the suite measures them."""
         return self._of_preference_trainings("gradients", "gradients.json") if self.suite.gradients.pairs else []
 
-    def _of_preference_trainings(self, jobs: str, name: str) -> list[ResultFile]:
-        trained = [(of, each) for of, each in self.iterations(self.suite.methods) if each.branch.method == of.method]
+    def _of_preference_trainings(self, jobs: str, name: str, every_model: bool = False) -> list[ResultFile]:
         return [
             of._replace(agent=agent, path=job[name])
-            for of, each in trained
+            for of, each in self.iterations(self.suite.methods, every_model)
             for agent, job in getattr(each, jobs).items()
-            if agent in each.trainings and agent in each.pairs
+            if each.branch.method == of.method and agent in each.trainings and agent in each.pairs
         ]
 
     def practice(self) -> list[ResultFile]:
@@ -128,11 +127,15 @@ class SuiteFiles:
         return [*played, *self.drops(), *self.experts()]
 
     def of(self, *names: str) -> Inputs:
-        """Inputs of a product by name, for the suite's methods; of `judged.records`, those of all that is judged."""
+        """Inputs of a product, of the suite's methods; `judged.`: of all judged methods, `all.`: with all models."""
         methods, paper = self.suite.methods, f"{self.home}/paper"
         made: dict[str, Callable[[], Any]] = {
             "records": lambda: self.records(methods),
             "explorations": lambda: self.explorations(methods),
+            "all.records": lambda: self.records(methods, True),
+            "all.explorations": lambda: self.explorations(methods, True),
+            "all.summaries": lambda: self.summaries(methods, True),
+            "all.pairs": lambda: self.training_pairs(True),
             "judged.records": lambda: self.records(self.judged()),
             "judged.explorations": lambda: self.explorations(self.judged()),
             "summaries": lambda: self.summaries(methods),

@@ -74,7 +74,7 @@ def markdown(pairings: Sequence[Pairing], left_out: Mapping[str, int], labels: R
     """Pairs and drops as a table, and kinds without a pair; `left_out` counts, by environment, what `data` left out."""
     table = [
         (
-            *place,
+            *named,
             of.seed,
             of.iteration,
             of.agent,
@@ -84,7 +84,7 @@ def markdown(pairings: Sequence[Pairing], left_out: Mapping[str, int], labels: R
             _dropped(count.drops),
         )
         for of, summary in pairings
-        for place in [(labels.method(of.method), labels.env(of.env))]
+        for named in [(labels.method(of.method), labels.env(of.env))]
         for kind, count in summary.kinds.items()
     ]
     head = ["method", "environment", "seed", "iteration", "agent", "pair kind", "candidates", "pairs", "dropped"]
