@@ -75,7 +75,7 @@ def job_of(plan, planned, work, inputs=None):
         wildcards=file.wildcards,
         work=work,
         threads=1,
-        results=file.keyed_files(),
+        results=file.results,
         devices=file.vllm,
         branch=file.branch,
     )

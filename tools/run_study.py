@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace, seed: int) -> None:
     if options.iterations:
         suite = suite.model_copy(update={"iterations": dict.fromkeys(suite.iterations, options.iterations)})
     plan = Plan(suite)
-    first = {method: path for (method, *_), path in _first_pairs(plan).items()}
+    first = _first_pairs(plan)
     if first:
         _make(options, plan, list(first.values()))
         _require_dose(seed, {method: _hard_share(Path(path)) for method, path in first.items()})
@@ -59,15 +59,11 @@ def _run(options: argparse.Namespace, seed: int) -> None:
     log.info("%s: seed %d is done", options.suite, seed)
 
 
-def _first_pairs(plan: Plan) -> dict[tuple[str, str, str], str]:
-    """The pairs of the first iteration of each row that selects failures, by method, model and environment."""
-    return {
-        (method, model, env): each.pairs["target"]["pairs.jsonl"]
-        for method in plan.suite.methods
-        if for_method(plan.suite, method).pairing.failures
-        for (model, env, _, number), each in plan.iterations(method, every_model=True)
-        if number == 1
-    }
+def _first_pairs(plan: Plan) -> dict[str, str]:
+    """The pairs of the first iteration of each row that selects failures, by method."""
+    methods = [method for method in plan.suite.methods if for_method(plan.suite, method).pairing.failures]
+    iterations = plan.iterations(methods, every_model=True)
+    return {of.method: each.pairs["target"]["pairs.jsonl"] for of, each in iterations if of.iteration == 1}
 
 
 def _hard_share(pairs: Path) -> float:

@@ -1,9 +1,9 @@
 """A job: one execution of a stage, with its config, inputs and seed."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from coevolve import seeds
 from coevolve.config.models import ModelConfig
@@ -14,6 +14,7 @@ from coevolve.methods.recipes import Recipe
 from coevolve.pipeline.branch import AgentName, Branch, agent_of
 from coevolve.policies.settings import VLLM_DEVICES, VllmDevices
 from coevolve.records.base import Record
+from coevolve.records.evaluation import ResultFile
 from coevolve.storage import jsonl
 
 R = TypeVar("R", bound=Record)
@@ -32,7 +33,7 @@ class Job:
     """One execution of a stage.
 
     `suite` holds only the sections that the stage declared. `inputs` are files by name; `results` are those of them
-    that are given by what they are results of, such as (method, seed). `work` is a folder for checkpoints and journals:
+    that are given with what they are results of. `work` is a folder for checkpoints and journals:
     it survives a killed job, and no job with another fingerprint uses it. `wildcards` name the model, environment,
     branch and agent, `branch` is the method, seed and iteration.
     """
@@ -43,7 +44,7 @@ class Job:
     wildcards: dict[str, str]
     work: Path
     threads: int
-    results: dict[str, dict[Hashable, Path]] = field(default_factory=dict)
+    results: dict[str, list[ResultFile]] = field(default_factory=dict)
     devices: VllmDevices = VLLM_DEVICES
     branch: Branch = NO_BRANCH
 
@@ -79,9 +80,9 @@ class Job:
             raise UserError(f"stage `{self.stage}`: {len(paths)} inputs `{name}`, it takes one; give {name}=FILE.")
         return paths[0]
 
-    def files(self, name: str) -> dict[Any, Path]:
-        """The input files called `name` by what they are results of; none if the job has no such input."""
-        return dict(self.results.get(name, {}))
+    def files(self, name: str) -> list[ResultFile]:
+        """The input files called `name` with what they are results of; none if the job has no such input."""
+        return self.results.get(name, [])
 
     def records(self, name: str, kind: type[R]) -> list[R]:
         """All records of the input file called `name`."""

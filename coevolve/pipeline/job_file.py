@@ -7,7 +7,7 @@ stage` lies in the job's work folder.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +18,7 @@ from coevolve.pipeline.job import NO_BRANCH, seed_of
 from coevolve.pipeline.stage import Inputs, PlannedJob, files_by_name, results_by_name
 from coevolve.policies.settings import VllmDevices
 from coevolve.records.base import SCHEMA_VERSION, Record
+from coevolve.records.evaluation import ResultFile
 from coevolve.records.provenance import Workload
 from coevolve.storage import files
 
@@ -39,10 +40,11 @@ class Pin(Record):
 class JobFile(Record):
     """A planned job. Its result goes to `out`; `folder` is where the suite has it, `result` is that below the suite.
 
-    `inputs` are files by name; `results` are those of them that are given by what they are results of. `settings` are
-    the sections that the job may read. It runs the code that `starts` can reach, which has `code_digest`; the
-    `fingerprint` is of settings and code; of a `pinned` job, of the settings alone. Another suite's result can be taken
-    if it is `reusable`, with its `files`. Beside each of the inputs `made` is the provenance of the job that made it.
+    `inputs` are files by name; `results` are those of them that are given with what they are results of. `settings` are
+    the sections that the job may read. It runs the first of its `starts`; `code_digest` is of all code that these can
+    reach, the `fingerprint` of settings and code; of a `pinned` job, of the settings alone. Another suite's result can
+    be taken if it is `reusable`, with its `files`. Beside each of the inputs `made` is the provenance of the job that
+    made it.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -53,7 +55,7 @@ class JobFile(Record):
     folder: str
     out: str
     inputs: dict[str, list[str]]
-    results: dict[str, list[tuple[Any, str]]]
+    results: dict[str, list[ResultFile]]
     made: list[str]
     pins: dict[str, Pin]
     settings: dict[str, Any]
@@ -80,7 +82,6 @@ class JobFile(Record):
         read = {path for paths in by_name.values() for path in paths}
         makers = {path: plan.job(path) for path in read} if out is None else {}
         pins = {file.path: file for file in required_files(plan.suite) if file.sha256}
-        keyed = {name: [*results.items()] for name, results in results_by_name(inputs).items()}
         try:
             workload = plan.workload(job)
         except UserError:  # without `expected` there is no estimate, and only a cost report needs one
@@ -93,7 +94,7 @@ class JobFile(Record):
             folder=job.folder,
             out=str(out or job.folder),
             inputs=by_name,
-            results={name: [(key, str(path)) for key, path in results] for name, results in keyed.items()},
+            results=results_by_name(inputs),
             made=sorted(path for path, maker in makers.items() if maker and maker.leaves_provenance),
             pins={path: Pin(key=pins[path].key, sha256=pins[path].sha256) for path in sorted(read & pins.keys())},
             settings=whole(suite),
@@ -109,13 +110,6 @@ class JobFile(Record):
             workload=workload,
             vllm=plan.vllm,
         )
-
-    def keyed_files(self) -> dict[str, dict[Hashable, Path]]:
-        """The inputs that are given by what they are results of."""
-        return {
-            name: {tuple(key) if isinstance(key, list) else key: Path(path) for key, path in listed}
-            for name, listed in self.results.items()
-        }
 
     @property
     def branch(self) -> Branch:

@@ -20,7 +20,7 @@ from coevolve.errors import UserError, suggestion
 from coevolve.pipeline import products
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.registry import ENDS, STAGES
-from coevolve.pipeline.stage import MIRROR, PlannedJob, files_by_name, files_of
+from coevolve.pipeline.stage import MIRROR, PlannedJob, files_by_name, files_of, results_by_name
 from coevolve.pipeline.suite_files import UNDIVIDED, SuiteFiles
 from coevolve.policies.base import engine_module
 from coevolve.records.provenance import Provenance, Workload
@@ -110,7 +110,7 @@ class Plan(SuiteFiles):
             if name not in readable:
                 hint = suggestion(name, readable) or f"; it reads {', '.join(readable) or 'no file'}."
                 raise UserError(f"stage `{job.stage.name}` has no input `{name}`{hint}")
-            if isinstance(job.inputs.get(name), Mapping):
+            if name in results_by_name(job.inputs):
                 problem = f"`{name}` are results of a suite; name their folder by --root"
                 raise UserError(f"stage `{job.stage.name}`: {problem}.")
 
@@ -232,7 +232,7 @@ class Plan(SuiteFiles):
         names = ("config", *job.stage.modules)
         of_kinds = (module_name(kind, name) for kind in kinds for name in names if has_module(kind, name))
         engine = self.engine(job)
-        return f"{job.stage.module}.run", *([engine_module(engine)] if engine else []), *of_kinds
+        return f"{job.stage.module}.{job.stage.function}", *([engine_module(engine)] if engine else []), *of_kinds
 
     def engine(self, job: PlannedJob) -> str | None:
         """The engine that plays in a job; None: the stage declares none, and plays with the built-in one if at all."""

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,11 +22,13 @@ from coevolve.pipeline.job import Job
 from coevolve.pipeline.job_file import PLAN_ANEW, JobFile
 from coevolve.pipeline.launch import LaunchedProcess, errors_to_launcher
 from coevolve.pipeline.reuse import take
-from coevolve.pipeline.stage import Stage, work_folder
+from coevolve.pipeline.stage import work_folder
 from coevolve.records.provenance import Notes, Provenance
 from coevolve.storage import code_digest, files, folders, locks, origin, provenance
 
 log = logging.getLogger(__name__)
+#: `run` of a stage.
+Run = Callable[[Job, Path], Notes]
 
 
 def execute(planned: JobFile, threads: int, *, reuse: bool = False) -> None:
@@ -50,10 +52,10 @@ def execute(planned: JobFile, threads: int, *, reuse: bool = False) -> None:
             # Processes of one launch start together, so the first must not skip the work that the others do.
             made = waited and process.world_size == 1 and _is_made(record, out)
             if not made and not (reuse and _is_taken(planned, record, out)):
-                stage = _loaded(planned)
+                run = _loaded(planned)
                 for leftover in files.temporary_names(out):  # of a killed job, on a disk whose folders have no locks
                     shutil.rmtree(leftover, ignore_errors=True)
-                _make(stage, job, process, record, out)
+                _make(run, job, process, record, out)
             shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -92,7 +94,7 @@ def _checked(planned: JobFile, threads: int) -> tuple[Job, dict[str, Any]]:
         wildcards=planned.wildcards,
         work=work_folder(out) / fingerprint,
         threads=threads,
-        results=planned.keyed_files(),
+        results=planned.results,
         devices=planned.vllm,
         branch=planned.branch,
     )
@@ -114,15 +116,15 @@ def _is_made(record: dict[str, Any], out: Path) -> bool:
     return same
 
 
-def _make(stage: Stage, job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path) -> None:
+def _make(run: Run, job: Job, process: LaunchedProcess, record: dict[str, Any], out: Path) -> None:
     """Run the job's stage and move its result to `out`; returns once every other rank has run it, too."""
     job.work.mkdir(parents=True, exist_ok=True)
     if process.launch_id:
         (job.work / process.launch_id).touch()
     started, clock, cpu = datetime.now(UTC), time.monotonic(), sum(os.times()[:4])
     with folders.directory(out) as folder:
-        notes = _run(stage, job, folder) | process.note
-        envs = job.suite.envs.values() if "envs" in stage.reads else ()
+        notes = _run(run, job, folder) | process.note
+        envs = job.suite.envs.values() if "envs" in record["config"] else ()
         commit, dirty = origin.repository()
         made = Provenance(
             **record,
@@ -143,12 +145,12 @@ def _make(stage: Stage, job: Job, process: LaunchedProcess, record: dict[str, An
         _wait_for(job.work / f"{process.launch_id}-{rank}")
 
 
-def _run_other_rank(stage: Stage, job: Job, process: LaunchedProcess) -> None:
+def _run_other_rank(run: Run, job: Job, process: LaunchedProcess) -> None:
     """Run the job's stage as a rank above 0, once rank 0 has started; the files that this rank writes are deleted."""
     logging.getLogger("coevolve").setLevel(logging.WARNING)  # the first process reports the progress
     _wait_for(job.work / process.launch_id)
     with tempfile.TemporaryDirectory() as unused:
-        _run(stage, job, Path(unused))
+        _run(run, job, Path(unused))
     (job.work / f"{process.launch_id}-{process.rank}").touch()
 
 
@@ -158,10 +160,10 @@ def _wait_for(path: Path) -> None:
         time.sleep(0.1)
 
 
-def _run(stage: Stage, job: Job, folder: Path) -> dict[str, Any]:
+def _run(run: Run, job: Job, folder: Path) -> dict[str, Any]:
     """Run the job's stage; returns its notes as JSON data."""
     try:
-        notes: Notes = stage.run(job, folder)
+        notes = run(job, folder)
     except SystemExit as ended:  # of an environment's package: its status 0 would look like success
         last = traceback.extract_tb(ended.__traceback__)[-1]
         problem = f"{last.filename}:{last.lineno} ended the process before there was a result"
@@ -191,8 +193,8 @@ def require_replaceable(planned: JobFile) -> None:
         )
 
 
-def _loaded(planned: JobFile) -> Stage:
-    """The job's stage, with all its code imported before an edit reaches it.
+def _loaded(planned: JobFile) -> Run:
+    """The `run` of the job's stage, with all its code imported before an edit reaches it.
 
     Raises `UserError` if the code is not that of its digest any more.
     """
@@ -205,8 +207,9 @@ def _loaded(planned: JobFile) -> Stage:
         is_planned = _is_planned_code(planned)
     if not is_planned:
         raise UserError(f"stage `{planned.stage}`: its code changed while the job started; {PLAN_ANEW}.")
-    stage: Stage = importlib.import_module(code_digest.split(planned.starts[0])[0]).STAGE
-    return stage
+    module, function = code_digest.split(planned.starts[0])
+    run: Run = getattr(importlib.import_module(module), function)
+    return run
 
 
 def _is_planned_code(planned: JobFile) -> bool:

@@ -5,12 +5,13 @@ A stage's module in `coevolve.pipeline.stages` has its declaration with its inpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from coevolve.pipeline.branch import AgentName, Branch, agent_of
+from coevolve.records.evaluation import ResultFile
 from coevolve.records.provenance import Notes, Workload
 from coevolve.storage.files import PROVENANCE
 
@@ -20,16 +21,15 @@ if TYPE_CHECKING:
 
 #: The folder of what all suites share: downloads, models of the hub, dequantised models.
 MIRROR = "data/mirror"
-#: Input files of a job by name: one, several, or several by what they are results of, such as (method, seed).
-Inputs = dict[str, str | list[str] | Mapping[Any, str]]
+#: Input files of a job by name: one, several, or several with what they are results of.
+Inputs = dict[str, str | list[str] | list[ResultFile]]
 
 
 def files_by_name(inputs: Inputs) -> dict[str, list[str]]:
     """All input files of each name, each once."""
-    return {
-        name: [files] if isinstance(files, str) else sorted({*files.values()}) if isinstance(files, Mapping) else files
-        for name, files in inputs.items()
-    }
+    results = {name: sorted({file.path for file in files}) for name, files in results_by_name(inputs).items()}
+    listed = {name: [files] if isinstance(files, str) else cast(list[str], files) for name, files in inputs.items()}
+    return listed | results
 
 
 def files_of(inputs: Inputs) -> list[str]:
@@ -37,10 +37,10 @@ def files_of(inputs: Inputs) -> list[str]:
     return [path for paths in files_by_name(inputs).values() for path in paths]
 
 
-def results_by_name(inputs: Inputs) -> dict[str, dict[Hashable, Path]]:
-    """The input files that are given by what they are results of."""
-    keyed = {name: files for name, files in inputs.items() if isinstance(files, Mapping)}
-    return {name: {key: Path(path) for key, path in files.items()} for name, files in keyed.items()}
+def results_by_name(inputs: Inputs) -> dict[str, list[ResultFile]]:
+    """The input files that are given with what they are results of."""
+    listed = {name: files for name, files in inputs.items() if files and isinstance(files[0], ResultFile)}
+    return {name: cast(list[ResultFile], files) for name, files in listed.items()}
 
 
 def work_folder(result: Path) -> Path:
@@ -87,6 +87,11 @@ class Stage:
     def name(self) -> str:
         """The stage's name, which is its module's."""
         return self.module.rpartition(".")[2]
+
+    @property
+    def function(self) -> str:
+        """The name of `run` in the stage's module."""
+        return "run"
 
     @property
     def shared(self) -> bool:

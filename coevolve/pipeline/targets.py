@@ -51,5 +51,4 @@ def _table(plan: Plan, ablation: str) -> list[str]:
 
 def _evaluated(plan: Plan, methods: list[str], envs: list[str]) -> list[str]:
     """The evaluation records of the methods on the environments, with all models."""
-    records = plan.records(methods, every_model=True).items()
-    return sorted({path for (_, _, env, _, _), path in records if env in envs})
+    return sorted({file.path for file in plan.records(methods, every_model=True) if file.env in envs})

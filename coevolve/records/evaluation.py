@@ -4,19 +4,32 @@ import operator
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
 from coevolve.records.base import Record, is_none
 from coevolve.records.episodes import Reward, StopReason, Turn
 
-#: Model, environment, seed and iteration of evaluation records.
-EvaluationKey = tuple[str, str, int, int]
 #: Method, environment, seed, iteration and agent of explored episodes.
 ExplorationKey = tuple[str, str, int, int, str]
 #: Method, model, environment, seed, iteration and agent of a pairing's summary.
 SummaryKey = tuple[str, str, str, int, int, str]
+
+
+class ResultFile(NamedTuple):
+    """A file, and what it is a result of; methods that share a result have an entry each with the same path.
+
+    `iteration` is 0 for what a method starts from. Of an environment's own files only `env` is given.
+    """
+
+    path: str
+    env: str
+    method: str = ""
+    model: str = ""
+    seed: int = 0
+    iteration: int = 0
+    agent: str = "target"
 
 
 class TurnFlaw(StrEnum):

@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 from coevolve.config.suite import Suite, models_of
 from coevolve.records.base import Record
 from coevolve.records.episodes import Agent, StopReason, Trajectory
-from coevolve.records.evaluation import ExplorationKey, TurnFlaw, turn_flaws
+from coevolve.records.evaluation import ResultFile, TurnFlaw, turn_flaws
 from coevolve.settings.protocol import Protocol
 from coevolve.storage import jsonl
 
@@ -70,31 +70,28 @@ class Exploration:
         return {name: getattr(self, name) for name in AgentRecord.model_fields}
 
 
-def read(suite: Suite, episodes: Mapping[ExplorationKey, Path]) -> list[Exploration]:
-    """The explorations of the suite's single model; `episodes` are files by `ExplorationKey`.
-
-    Each file is read once, one episode at a time.
-    """
+def read(suite: Suite, episodes: Iterable[ResultFile]) -> list[Exploration]:
+    """The explorations of the suite's single model; each file is read once, one episode at a time."""
     (model,) = models_of(suite)
 
     @functools.cache
-    def read_file(path: Path, needs_actions: bool) -> tuple[ExploredEpisode, ...]:
-        return tuple(ExploredEpisode.of(each, needs_actions) for each in trajectories(path))
+    def read_file(path: str, needs_actions: bool) -> tuple[ExploredEpisode, ...]:
+        return tuple(ExploredEpisode.of(each, needs_actions) for each in trajectories(Path(path)))
 
     return [
         Exploration(
             model=suite.models[model].label,
             protocol=suite.protocol,
-            method=method,
-            env=env,
-            seed=seed,
-            iteration=iteration,
-            agent=cast(Agent, agent),
-            episodes=read_file(path, suite.envs[env].needs_actions),
-            source=path.as_posix(),
-            note=suite.envs[env].note,
+            method=file.method,
+            env=file.env,
+            seed=file.seed,
+            iteration=file.iteration,
+            agent=cast(Agent, file.agent),
+            episodes=read_file(file.path, suite.envs[file.env].needs_actions),
+            source=file.path,
+            note=suite.envs[file.env].note,
         )
-        for (method, env, seed, iteration, agent), path in episodes.items()
+        for file in episodes
     ]
 
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from coevolve import seeds
 from coevolve.config.report import ReportConfig
+from coevolve.config.suite import Suite
 from coevolve.records.base import Record
 from coevolve.records.tables import Estimate
 from coevolve.report import drawing, stats
 from coevolve.report.labels import ReportLabels
-from coevolve.report.measurement import Measurement, common_setting
+from coevolve.report.measurement import Measurement, common_setting, final
 from coevolve.report.number_text import readable, with_interval
 from coevolve.settings.protocol import Protocol
 
@@ -62,6 +63,17 @@ def curves(measurements: Sequence[Measurement], labels: Mapping[str, str], repor
         labels={method: label for method, label in labels.items() if any(p.method == method for p in points)},
         points=tuple(points),
     )
+
+
+def drawn(suite: Suite, measured: Sequence[Measurement]) -> list[Measurement]:
+    """What the curves are made of: SFT, the untrained model of methods that start there, and all iterations.
+
+    The final rewards, if no method has iterations.
+    """
+    trained = {each.method for each in measured if each.iteration}
+    agents = {(method, each.base) for method in trained for each in suite.recipes[method].agents.values()}
+    apart = {method for method, base in agents if base == "untrained"}
+    return [each for each in measured if each.iteration or each.method in {START, *apart}] or final(measured)
 
 
 def curve(points: Sequence[Point], method: str) -> list[Point]:

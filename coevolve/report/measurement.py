@@ -1,12 +1,13 @@
 """Evaluation records by method, environment, split and iteration: the input of tables and figures."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from coevolve.config.suite import Suite, models_of
 from coevolve.errors import UserError
-from coevolve.records.evaluation import EvalRecord, EvaluationKey
+from coevolve.records.evaluation import EvalRecord, ResultFile
+from coevolve.report.stats import group_by
 from coevolve.settings.protocol import Protocol
 from coevolve.storage import jsonl
 
@@ -32,16 +33,14 @@ class Measurement:
     single_policy: bool = False
 
 
-def read(suite: Suite, records: Mapping[tuple[str, *EvaluationKey], Path]) -> Iterator[Measurement]:
+def read(suite: Suite, records: Iterable[ResultFile]) -> Iterator[Measurement]:
     """Every method's records by environment, split and iteration, seeds together, of its model or the suite's one."""
-    for method in dict.fromkeys(method for method, *_ in records):
+    for (method,), of_method in group_by(records, "method").items():
         (model,) = models_of(suite, method)
-        files = {key[2:]: path for key, path in records.items() if key[:2] == (method, model)}
-        for env, iteration in sorted({(env, iteration) for env, _, iteration in files}):
-            of_env = {seed: path for (name, seed, i), path in files.items() if (name, i) == (env, iteration)}
-            paths = sorted({*of_env.values()})
-            episodes = [record for path in paths for record in jsonl.read(path, EvalRecord)]
-            seeds = of_env.keys()
+        groups = group_by((file for file in of_method if file.model == model), "env", "iteration")
+        for (env, iteration), files in sorted(groups.items()):
+            paths, seeds = sorted({file.path for file in files}), {file.seed for file in files}
+            episodes = [record for path in paths for record in jsonl.read(Path(path), EvalRecord)]
             for split in suite.envs[env].splits:
                 yield Measurement(
                     suite=suite.suite,
@@ -52,7 +51,7 @@ def read(suite: Suite, records: Mapping[tuple[str, *EvaluationKey], Path]) -> It
                     split=split,
                     iteration=iteration,
                     records=tuple(record for record in episodes if record.split == split),
-                    sources=tuple(path.as_posix() for path in paths),
+                    sources=tuple(paths),
                     note=suite.envs[env].note,
                     single_policy=len(paths) == 1 and seeds != {record.seed for record in episodes},
                 )

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from coevolve.report import figure3, training_figure
 from coevolve.report.analysis import Analysis
 from coevolve.report.costs import Line
 from coevolve.report.figure2 import FailureFigure
-from coevolve.report.pair_counts import PairCount
 from coevolve.report.task_growth import RoundGrowth
 from coevolve.storage import product_file
 
@@ -82,7 +82,7 @@ SECTIONS = (
     FigureSection(
         "Pairs and drops",
         "pairs.json",
-        lambda path: _PAIRS if product_file.read(path, list[PairCount]) else "",
+        lambda path: _PAIRS if product_file.read(path, list[dict[str, Any]]) else "",
         ("pairs.svg",),
     ),
     FigureSection(

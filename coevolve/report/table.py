@@ -61,6 +61,11 @@ def write(tables: Sequence[Table], out: Path, name: str) -> None:
     files.write_json(out / f"{name}.json", [table.model_dump(mode="json") for table in tables])
 
 
+def measured_cells(tables: Sequence[Table]) -> int:
+    """The number of cells with an estimate."""
+    return sum(cell.estimate is not None for table in tables for cell in table.cells)
+
+
 def _body(table: Table) -> list[list[str]]:
     cells = {(cell.row, cell.column): cell for cell in table.cells}
     return [

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from string import ascii_lowercase
 
 from coevolve import seeds
 from coevolve.config.report import ReportConfig
+from coevolve.config.suite import Suite
 from coevolve.records.episodes import StopReason
 from coevolve.records.tables import Cell, Estimate
 from coevolve.report import flaws, stats
@@ -158,6 +159,21 @@ class MeasuredCells:
         if unit == SUCCESS:  # without a mean column
             return stats.success_rate(parts[0].records, self.report, rng).times(100.0)
         return stats.estimate(*(part.records for part in parts), report=self.report, rng=rng).times(100.0)
+
+
+def suite_notes(suite: Suite, measured: Iterable[Measurement]) -> Iterator[str]:
+    """What a suite left out, environments in another version than the committed results', and rows without a model.
+
+    Such a row is named by its source, which says how to make it.
+    """
+    if names := ", ".join(f"`{name}`" for name in suite.without):
+        command = f"`snakemake --profile smoke --config suite={suite.suite}`"
+        yield f"Left out: {names}. With what it needs here (`coevolve doctor`), {command} adds it."
+    identities = {(each.env, record.environment) for each in measured for record in each.records}
+    yield from sorted(filter(None, (suite.envs[env].other_version(identity) for env, identity in identities)))
+    absent = [recipe for recipe in suite.recipes.values() if recipe.model and recipe.model not in suite.models]
+    for (source,), rows in stats.group_by(absent, "source").items():
+        yield f"Without a model in this suite: {', '.join(row.label for row in rows)} ({source})."
 
 
 def _chosen(labels: Labels, keys: Collection[str]) -> Labels:

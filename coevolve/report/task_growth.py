@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,11 @@ from tabulate import tabulate
 from coevolve.agent_data.records import PoolTask, visits
 from coevolve.records.base import Record
 from coevolve.records.episodes import Trajectory
+from coevolve.records.evaluation import ResultFile
 from coevolve.report import drawing, stats
 from coevolve.report.drawing import BarRow
 from coevolve.report.labels import ReportLabels
+from coevolve.storage import jsonl
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,6 +46,19 @@ class RoundGrowth(Record):
     visited: int
     solved: int
     gains: tuple[float, ...]
+
+
+def read(
+    episodes: Iterable[ResultFile], pools: Iterable[ResultFile], success: Mapping[str, float]
+) -> list[RoundGrowth]:
+    """The growth of the pools in files of rounds; `success`: from which score on a task is solved, by method."""
+    last = {(file.method, file.env, file.seed): Path(file.path) for file in pools}  # of the last round
+    rounds = []
+    for (method, env, seed), files in stats.group_by(episodes, "method", "env", "seed").items():
+        played = [jsonl.read(Path(file.path), Trajectory) for file in files]
+        pool = jsonl.read(last[method, env, seed], PoolTask)
+        rounds += growth(method, env, seed, played, pool, success[method])
+    return rounds
 
 
 def growth(

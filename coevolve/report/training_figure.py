@@ -9,11 +9,11 @@ from itertools import accumulate, chain
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from coevolve.records.pairs import PairKind
 from coevolve.records.training import TrajectoryLogps
 from coevolve.report import drawing, stats
 from coevolve.report.drawing import Points
 from coevolve.report.labels import ReportLabels
+from coevolve.results.tables import step_metric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,15 +90,6 @@ def starts(group: Sequence[TrainingCurve]) -> dict[int, int]:
     of_iteration = stats.group_by(sorted(group, key=lambda each: each.iteration), "iteration")
     lengths = {number: max(len(each.history) for each in some) for (number,), some in of_iteration.items()}
     return dict(zip(lengths, accumulate(lengths.values(), initial=0), strict=False))
-
-
-def step_metric(step: Mapping[str, float], metric: str) -> float | None:
-    """A metric of a step, or its mean over the step's pairs of all kinds; None for a step without it."""
-    if metric in step:
-        return step[metric]
-    kinds = [kind for kind in PairKind if f"{kind}/{metric}" in step]
-    pairs = sum(step[f"{kind}/pairs"] for kind in kinds)
-    return sum(step[f"{kind}/{metric}"] * step[f"{kind}/pairs"] for kind in kinds) / pairs if pairs else None
 
 
 def thinned(points: Points) -> list[tuple[float, float]]:

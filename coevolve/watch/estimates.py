@@ -12,6 +12,7 @@ from coevolve.config.suite import Suite
 from coevolve.errors import UserError
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import PlannedJob
+from coevolve.pipeline.suite_files import paths_of
 from coevolve.report.costs import Cost, estimate
 from coevolve.storage import files, provenance
 from coevolve.train.settings import RECOMPUTE_ABOVE, DpoConfig, Optimiser
@@ -45,7 +46,7 @@ def hours_of_a_seed(plan: Plan, machine: Machine) -> Callable[[frozenset[str]], 
 
     @functools.cache
     def hours(methods: frozenset[str]) -> float:
-        files = [*plan.records(sorted(methods), every_model=True).values()]
+        files = paths_of(plan.records(sorted(methods), every_model=True))
         return sum(cost.gpu_hours for *_, cost in jobs(plan, machine, files)) / len(plan.suite.seeds)
 
     return hours

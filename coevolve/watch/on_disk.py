@@ -1,20 +1,17 @@
 """The results of a suite that are on disk, also while others still run; a changed file is an error."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
 from coevolve.config.suite import Suite, iterations_of, models_of, supports
 from coevolve.pipeline.stages.parts import regime_evidence
 from coevolve.pipeline.suite_files import SuiteFiles
-from coevolve.records.evaluation import EvaluationKey
+from coevolve.records.evaluation import ResultFile
 from coevolve.report import exploration, measurement
 from coevolve.report.claim_tests import Results
 from coevolve.report.claims import Claims
 from coevolve.report.regime import RegimeEvidence
 from coevolve.storage import provenance
-
-K = TypeVar("K")
 
 
 def results(made: SuiteFiles, claims: Claims) -> Results:
@@ -44,9 +41,9 @@ def results(made: SuiteFiles, claims: Claims) -> Results:
 def evidence_of_regime(made: SuiteFiles) -> RegimeEvidence:
     """The results of a suite about one model that its regime checks read; raises `UserError` for a changed file."""
     suite = made.suite
-    evaluated = {key: path for method in suite.methods for key, path in _final(made, method).items()}
+    evaluated = [file for file in made.records(suite.methods) if file.iteration == _last(made, file)]
     trained = Path(made.home, *models_of(suite)).glob("*/*/seed*/iter*/policy/*/provenance.json")
-    files: dict[str, Mapping[Any, Path]] = {
+    files = {
         "records": _present(evaluated),
         "explorations": _present(made.explorations(suite.methods)),
         "summaries": _present(made.summaries(suite.methods)),
@@ -55,33 +52,30 @@ def evidence_of_regime(made: SuiteFiles) -> RegimeEvidence:
     return regime_evidence.read(suite, files, map(provenance.read, trained))
 
 
-def _final(made: SuiteFiles, method: str) -> dict[tuple[str, *EvaluationKey], str]:
-    """The records after a row's last iteration, so that no earlier one stands for it while it runs."""
-    evaluations = made.records([method]).items()
-    return {key: path for key, path in evaluations if key[4] == iterations_of(made.suite, key[2], method)}
+def _last(made: SuiteFiles, of: ResultFile) -> int:
+    """The last iteration of a row; while it runs, no earlier one stands for it."""
+    return iterations_of(made.suite, of.env, of.method)
 
 
-def _present(paths: Mapping[K, str]) -> dict[K, Path]:
+def _present(files: Iterable[ResultFile]) -> list[ResultFile]:
     """The files that exist; raises `UserError` for one that was changed."""
-    present = {key: Path(path) for key, path in paths.items() if Path(path).exists()}
-    for path in {*present.values()}:
-        provenance.checked(path)
+    present = [file for file in files if Path(file.path).exists()]
+    for path in {file.path for file in present}:
+        provenance.checked(Path(path))
     return present
 
 
 def _finished_seeds(made: SuiteFiles, method: str) -> list[int]:
     """The seeds for which all results of a method are on disk."""
-    paths = [*made.records([method]).items(), *made.explorations([method]).items()]
-    missing = {key[-2] for key, path in paths if not Path(path).exists()}
+    every = [*made.records([method]), *made.explorations([method])]
+    missing = {file.seed for file in every if not Path(file.path).exists()}
     return [seed for seed in made.suite.seeds if seed not in missing]
 
 
 def _is_begun(made: SuiteFiles, method: str) -> bool:
     """Whether an evaluation of the method is on disk; that of iteration 0 is also of methods that were never run."""
     return any(
-        Path(path).exists()
-        for (_, _, env, _, iteration), path in made.records([method]).items()
-        if iteration == min(1, iterations_of(made.suite, env, method))
+        Path(file.path).exists() for file in made.records([method]) if file.iteration == min(1, _last(made, file))
     )
 
 

@@ -231,7 +231,7 @@ def test_rows_share_the_first_round_and_differ_after_it(plan):
         "agent_data_random": {"explore_tasks"},
     }
     for method, stages in made.items():
-        paths = {key[-1]: path for key, path in plan.records([method]).items()}
+        paths = {file.iteration: file.path for file in plan.records([method])}
         assert paths[1] == f"{home}/agent_data/seed0/iter1/eval/records.jsonl"
         assert paths[2] == f"{home}/{method}/seed0/iter2/eval/records.jsonl"
         ran = {stage for stage, branch in jobs if branch == f"{method}/seed0/iter2"}
@@ -298,8 +298,8 @@ def joined(plan, first):
     pool = records(first / "tasks/pool.jsonl", PoolTask)
     for agent in SOLVED:
         replace(plan, f"{JOINED}/iter1/rollout/{agent}/episodes.jsonl", list(scripted(plan, agent, pool)))
-    for path in plan.records(["coevolve_agent_data"]).values():
-        make(plan, path)
+    for file in plan.records(["coevolve_agent_data"]):
+        make(plan, file.path)
     return Path(JOINED)
 
 
@@ -351,7 +351,7 @@ def test_a_failure_of_the_failure_agent_is_a_signal_and_why_shows_it(plan, joine
 
 def test_a_second_run_of_the_row_has_nothing_to_do(home, root, plan, joined):
     """Snakemake's plan of the row's last evaluation; the results' settings and code are the present ones."""
-    last = max(plan.records(["coevolve_agent_data"]).items())[1]
+    last = plan.records(["coevolve_agent_data"])[-1].path
     command = [sys.executable, "-m", "snakemake", "-s", root / "Snakefile", "--profile", "profiles/smoke"]
     done = subprocess.run(
         [*command, "--config", "suite=pools", "-n", "--", last], capture_output=True, text=True, check=False

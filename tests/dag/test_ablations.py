@@ -12,6 +12,7 @@ from coevolve.pipeline.job import Job
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import Subject
 from coevolve.pipeline.stages import train
+from coevolve.pipeline.suite_files import paths_of
 from coevolve.pipeline.targets import targets
 from coevolve.train.dataset import slot_order
 
@@ -103,7 +104,7 @@ def test_the_noise_floor_shares_the_base_and_nothing_it_trains(plan):
     assert first == again
     jobs = {
         job.stage.name
-        for job in plan.jobs(list(plan.records(["eto_again"], every_model=True).values()))
+        for job in plan.jobs(paths_of(plan.records(["eto_again"], every_model=True)))
         if job.wildcards.get("branch", "").startswith("eto_again/")
     }
     assert jobs == {"pairs", "reference", "train", "rollout", "evaluate"}

@@ -12,6 +12,7 @@ import pytest
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import job_resources
 from coevolve.export.site_documents import site_documents
+from coevolve.pipeline import product_runs
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.registry import ENDS, STAGES
@@ -65,16 +66,19 @@ def test_declarations_are_whole(root):
     several = {"sft", "rft_train", "train", "pretrain", "ppo", "grpo", "grpo_round"}
     assert {name for name, stage in STAGES.items() if stage.launchable} == several
     modules = {path.stem for path in (root / "coevolve").glob("*/stages/*.py")} - {"__init__"}
-    assert modules == set(STAGES), "a module in `stages` is a stage"
+    written = {name for name, function in vars(product_runs).items() if name.startswith("write_")}
+    assert written == {stage.function for stage in STAGES.values()} - {"run"}, "a product is a function"
+    assert modules == {name for name, stage in STAGES.items() if stage.function == "run"}, "other stages are modules"
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_no_stage_reaches_the_declarations(stage):
     """Its code digest would cover them, and adding a stage would rerun all jobs."""
-    reached = code_digest.reachable(f"{STAGES[stage].module}.run")
+    reached = code_digest.reachable(f"{STAGES[stage].module}.{STAGES[stage].function}")
     assert not {name for name in reached if name.rpartition(".")[2] in ("STAGE", "STAGES", "inputs", "cost")}
     places = {code_digest.split(name)[0] for name in reached if name.startswith("coevolve.pipeline.")}
-    planning = {name for name in places - OF_JOBS if not name.startswith("coevolve.pipeline.stages")}
+    of_products = {"coevolve.pipeline.product_runs", "coevolve.pipeline.accounting"}
+    planning = {name for name in places - OF_JOBS - of_products if not name.startswith("coevolve.pipeline.stages")}
     assert planning == {"coevolve.pipeline.branch"}, "which reads a name"
     others = {name.rpartition(".")[2] for name in places} & STAGES.keys() - {stage}
     assert others == {"rft_train": {"sft"}, "steps": {"pairs"}}.get(stage, set()), "the code of another stage"
@@ -144,13 +148,14 @@ import importlib, sys
 import coevolve.cli.stage, coevolve.pipeline.run_job
 heavy = ("torch", "transformers", "accelerate", "trl", "openai", "pandas", "scipy", "matplotlib")
 for name in sys.argv[1:]:
-    importlib.import_module(f"coevolve.pipeline.stages.{name}")
+    importlib.import_module(name)
 sys.exit(", ".join(name for name in heavy if name in sys.modules) or 0)
 """
 WITHOUT_A_MODEL = ("ablation", "data", "download", "gold", "pairs", "prepare", "select")
 
 
 def test_stages_without_a_model_load_no_torch_and_draw_only_where_a_figure_is_drawn():
-    command = [sys.executable, "-c", LIGHT, *PRODUCTS, *WITHOUT_A_MODEL]
+    modules = {STAGES[name].module for name in (*PRODUCTS, *WITHOUT_A_MODEL)}
+    command = [sys.executable, "-c", LIGHT, *modules]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"loaded: {done.stderr}"

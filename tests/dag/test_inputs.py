@@ -14,6 +14,7 @@ from coevolve.methods.pairing import KIND_AGENTS
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import Subject
+from coevolve.pipeline.suite_files import paths_of
 from coevolve.records.pairs import PairKind
 
 HOME = "results/smoke_methods"
@@ -203,8 +204,7 @@ def test_shared_iterations_are_played_with_the_settings_of_their_own_row():
     late = [plan.paper.iteration(Subject(*place, Branch("late", 3, iteration))) for iteration in (1, 2)]
     explored = [each.rollouts["target"]["episodes.jsonl"] for each in late]
     assert explored == [episodes("base/seed3"), f"{own}/iter2/rollout/target/episodes.jsonl"]
-    records = plan.records(["late", "eto"])
-    evaluated = [records["late", *place, 3, iteration] for iteration in range(3)]
-    assert evaluated[:2] == [records["eto", *place, 3, iteration] for iteration in range(2)]
+    evaluated, of_eto = (paths_of(plan.records([method])) for method in ("late", "eto"))
+    assert len(evaluated) == 4 and evaluated[:2] == of_eto[:2]
     assert evaluated[2] == f"{own}/iter2/eval/records.jsonl"
     assert all(plan.job(path) for path in (*explored, *evaluated))

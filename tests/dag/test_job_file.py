@@ -29,7 +29,7 @@ def test_a_file_has_the_settings_inputs_and_keys_of_its_job(suite, machine):
         read = JobFile.from_json(planned.to_json())
         settings = part_of(read.settings)
         assert as_dict(settings) == as_dict(plan.settings(job)) and whole(settings) == whole(plan.settings(job))
-        assert read.keyed_files() == results_by_name(job.inputs) and read.inputs == planned.inputs
+        assert read.results == results_by_name(job.inputs) and read.inputs == planned.inputs
         assert (read.out, read.vllm, read.fingerprint) == (job.folder, on.vllm, plan.fingerprint(job))
 
 

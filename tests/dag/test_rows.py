@@ -10,7 +10,8 @@ from coevolve.config.suite import for_method, iterations_of, with_model
 from coevolve.errors import UserError
 from coevolve.methods.recipes import POOL_LEARNING
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.suite_files import SuiteFiles
+from coevolve.pipeline.suite_files import SuiteFiles, paths_of
+from coevolve.records.evaluation import ResultFile
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SUITES = (
@@ -53,7 +54,7 @@ def stages_of(suite, method):
 
 def jobs_of(plan, method):
     """(stage, environment, agent, iteration) of every job on the method's own branches."""
-    targets = list(plan.records([method], every_model=True).values())
+    targets = paths_of(plan.records([method], every_model=True))
     return {
         (job.stage.name, job.wildcards["env"], job.wildcards.get("agent", "target"), job.branch.iteration)
         for job in plan.jobs(targets)
@@ -85,7 +86,7 @@ def test_a_full_run_of_smoke_methods_has_the_rows_and_products_of_paper():
     def made(suite):
         """The rows that are judged, the products and tables, and the stages that make them."""
         plan = Plan(load_suite(suite))
-        rows = {method for method, *_ in plan.products["verdicts"].inputs["records"]}
+        rows = {file.method for file in plan.products["verdicts"].inputs["records"]}
         products = {path.removeprefix(plan.home) for path in plan.targets()}
         return rows, products, {job.stage.name for job in plan.jobs()}
 
@@ -98,10 +99,10 @@ def test_a_full_run_of_smoke_methods_has_the_rows_and_products_of_paper():
 def test_a_row_with_a_model_of_its_own_is_run_with_that_model_alone():
     plan = Plan(load_suite("in_context"))
     records = plan.products["table1"].inputs["records"]
-    assert {(method, model) for method, model, *_ in records if model != "llama2-7b-chat"} == {
+    assert {(file.method, file.model) for file in records if file.model != "llama2-7b-chat"} == {
         ("gpt4", "gpt4"), ("gpt35", "gpt35")
     }  # fmt: skip
-    assert {model for method, model, *_ in records if method not in ("gpt4", "gpt35")} == {"llama2-7b-chat"}
+    assert {file.model for file in records if file.method not in ("gpt4", "gpt35")} == {"llama2-7b-chat"}
     evaluated = [job for job in plan.jobs() if job.stage.name == "evaluate"]
     assert {job.wildcards["model"] for job in evaluated} == {*plan.suite.models}
     assert plan.home == Plan(load_suite("paper")).home, "no training is repeated"
@@ -112,4 +113,4 @@ def test_a_row_with_a_model_of_its_own_is_run_with_that_model_alone():
 def test_whether_tasks_can_be_learnt_is_read_from_the_first_iteration_of_its_row():
     files = SuiteFiles(load_suite("smoke_methods", ["recipes.grpo.iterations=2"]))
     folder = "results/smoke_methods/tiny/webshop/grpo/seed0/iter1/policy/target"
-    assert files.practice() == {("webshop", 0): f"{folder}/episodes.jsonl"}
+    assert files.practice() == [ResultFile(f"{folder}/episodes.jsonl", "webshop", "grpo", "tiny", 0, 1)]

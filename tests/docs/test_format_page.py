@@ -117,13 +117,3 @@ def test_every_file_of_every_stage_is_named(page):
 
 def named(name, text):
     return re.search(rf"[`/]{re.escape(name)}`", text)
-
-
-def test_datasets_reads_the_pairs(page, examples, tmp_path, monkeypatch, capsys):
-    (code,) = page.blocks("python")
-    (path,) = re.findall(r'data_files="([^"]+)"', code)
-    (tmp_path / path).parent.mkdir(parents=True)
-    (tmp_path / path).write_text(PreferencePair.from_json(examples["PreferencePair"]).to_json() + "\n")
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, "docs/read/file_formats.md", "exec"), {})
-    assert capsys.readouterr().out.splitlines()[-1] == "Action: click[B2]"

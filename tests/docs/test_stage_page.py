@@ -71,13 +71,6 @@ def test_it_runs_without_snakemake(added, ran):
     assert alone == (added.folder / f"results/glance/{BRANCH}/lengths/lengths.json").read_bytes()
 
 
-def test_a_missing_wildcard_is_the_sentence_it_shows(page, added):
-    command = page.commands[-1].replace("--on branch=base/untrained ", "")
-    done = added.ask(*command.split())
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == page.blocks("text")[0].strip()
-
-
 def test_the_table_names_every_field(page):
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", page.text, re.MULTILINE))))
     assert named == {field.name for field in fields(Stage)}

@@ -14,10 +14,11 @@ from report.explored import LABELS, episode, explored, provenance, run, train_re
 from coevolve.config.loading import load_suite, read_machine
 from coevolve.errors import UserError
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.stages.examples import COUNT
+from coevolve.pipeline.product_runs import EXAMPLES
+from coevolve.pipeline.suite_files import paths_of
 from coevolve.records.base import Record
 from coevolve.records.episodes import StopReason, Trajectory
-from coevolve.records.evaluation import EpisodeNotes
+from coevolve.records.evaluation import EpisodeNotes, ResultFile
 from coevolve.records.pairs import KindCount, PairingSummary, PairKind, TrajectoryCount
 from coevolve.report import analysis, examples, job_history, learnability, pair_counts
 from coevolve.storage import files, jsonl
@@ -138,10 +139,10 @@ def summarised(candidates, pairs, drops):
 
 
 def test_pair_counts_are_printed_in_words():
-    key = ("eto", "tiny", "sciworld", 0, 1, "target")
+    of = ResultFile("", "sciworld", "eto", "tiny", 0, 1)
     none = "No expert_target pair could be built from 3 candidates: 3 not_a_failure."
     summary = summarised(candidates=3, pairs=0, drops={"not_a_failure": 3}).model_copy(update={"empty": (none,)})
-    _, table, *rest = pair_counts.markdown({key: summary}, {"sciworld": 1200}, LABELS).split("\n\n")
+    _, table, *rest = pair_counts.markdown([(of, summary)], {"sciworld": 1200}, LABELS).split("\n\n")
     row = [cell.strip() for cell in table.splitlines()[2].strip("|").split("|")]
     assert row == ["ETO", "ScienceWorld", "0", "1", "target", "expert over target", "3", "0", "not a failure 3"]
     assert [line for text in rest for line in text.splitlines()] == [
@@ -151,7 +152,7 @@ def test_pair_counts_are_printed_in_words():
     ]
     other = summarised(candidates=3, pairs=2, drops={"tie": 1})
     other.kinds[PairKind.EXPERT_TARGET] = other.kinds[PairKind.EXPERT_TARGET].model_copy(update={"other_prompt": 2})
-    retold = pair_counts.markdown({key: other}, {}, LABELS)
+    retold = pair_counts.markdown([(of, other)], {}, LABELS)
     assert "In 2 pairs the rejected side was played under another text of the task." in retold
 
 
@@ -161,7 +162,7 @@ def test_methods_say_how_often_a_trained_failure_agent_explores(root):
     given = ("without=[intercode_sql]", "iterations={sciworld: 1, webshop: 3}")
     suite = load_suite(root / "configs/suites/paper.yaml", given)
     recipes = suite.recipes
-    text = pair_counts.methods_markdown(suite, methods, {}, {}, LABELS)
+    text = pair_counts.methods_markdown(suite, methods, [], [], LABELS)
     lines = [line[2:] for line in text.splitlines() if line.startswith("* ")]
     said = {line.partition(":")[0]: line.partition("that an exploration follows: ")[2] for line in lines}
     assert said == {
@@ -227,16 +228,16 @@ def test_a_failure_of_the_environment_is_no_failure_of_an_agent(finished, tmp_pa
 
     files = ("failures/analysis.json", "figure2/figure2.json", "examples/examples.md")
     inputs = finished.products["failures"].inputs
-    paths = {Path(path) for path in inputs["explorations"].values()}
+    paths = {Path(file.path) for file in inputs["explorations"]}
     without = products("without")
     for path in paths:
         episodes = jsonl.read(path, Trajectory)
         failed = episode("c", 0.0, env=episodes[0].task.env, agent=episodes[0].agent, stop=StopReason.ENV_ERROR)
         jsonl.write(path, [*episodes, failed.model_copy(update={"turns": ()})])
-    for path in inputs["experts"].values():
-        experts = jsonl.read(Path(path), Trajectory)
+    for path in map(Path, paths_of(inputs["experts"])):
+        experts = jsonl.read(path, Trajectory)
         others = [each.model_copy(update={"turns": each.turns[:1], "sample": each.sample + 1}) for each in experts]
-        jsonl.write(Path(path), [*experts, *others])
+        jsonl.write(path, [*experts, *others])
     assert products("with") == without, "nor is a second expert of a task the one that failures are compared with"
     for path in paths:
         jsonl.write(path, [each for each in jsonl.read(path, Trajectory) if each.stop is StopReason.ENV_ERROR])
@@ -260,7 +261,7 @@ def test_products_hold_few_episodes_and_pairs_at_once(finished, tmp_path, monkey
         most.clear()
         total.clear()
         run_product(finished, stage, tmp_path / stage)
-        limit = 2 + 2 * COUNT * len(finished.suite.envs) if stage == "examples" else 2
+        limit = 2 + 2 * EXAMPLES * len(finished.suite.envs) if stage == "examples" else 2
         assert total["Trajectory"] >= 4 * limit and most["Trajectory"] <= limit, stage
         assert most["PreferencePair"] <= 2 and (total["PreferencePair"] > 10) == (stage == "failures"), stage
     path = tmp_path / "practice.jsonl"
@@ -275,7 +276,7 @@ def test_the_products_of_explorations(finished):
     assert found["drift"] and {row["distance"] is None for row in found["diversity"]} == {False}
     records = {path: provenance_file.read(Path(path)) for path in finished.products["failures"].inputs["provenance"]}
     for row in found["compute"]:
-        jobs = finished.jobs([*finished.records([row["method"]], every_model=True).values()])
+        jobs = finished.jobs(paths_of(finished.records([row["method"]], every_model=True)))
         behind = [record for path, record in records.items() if finished.job(path) in jobs]
         assert row["jobs"] == len(behind) > 2
         assert row["hours"] == pytest.approx(sum(each.seconds for each in behind) / 3600)

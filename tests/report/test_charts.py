@@ -13,6 +13,7 @@ from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import duration, readable, size
 from coevolve.report.training_figure import TrainingCurve
+from coevolve.results import tables
 from coevolve.storage import files
 
 LABELS = ReportLabels({"sft": "SFT", "eto": "ETO <1>", "grpo": "GRPO"}, {"webshop": "WebShop"})
@@ -113,8 +114,8 @@ def test_values_of_pairs_are_means_over_all_pairs_of_a_step():
         "expert_target/pairs": 3.0, "expert_target/rewards/margins": 1.0,
         "failure_failure/pairs": 1.0, "failure_failure/rewards/margins": 5.0,
     }  # fmt: skip
-    assert training_figure.step_metric(step, "rewards/margins") == 2.0
-    assert training_figure.step_metric({"loss": 1.0}, "rewards/margins") is None
+    assert tables.step_metric(step, "rewards/margins") == 2.0
+    assert tables.step_metric({"loss": 1.0}, "rewards/margins") is None
 
 
 def test_a_long_training_is_drawn_as_means():

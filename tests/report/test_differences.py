@@ -25,12 +25,13 @@ def measured(method, split, rewards):
 def test_one_policy_of_all_seeds_is_compared_with_every_seed(root, tmp_path, seeds):
     suite = load_suite(root / "configs/suites/studies/micro.yaml", [f"seeds={seeds}", "methods=[untrained, sft]"])
     files, env = SuiteFiles(suite, root=tmp_path.as_posix()), next(iter(suite.envs))
-    paths = {key: Path(path) for key, path in files.records(suite.methods).items()}
+    every = files.records(suite.methods)
     split = suite.envs[env].splits[0]
-    for (method, _, of_env, seed, _), path in paths.items():
-        rewards, own = ([0.1, 0.2], 0) if method == "untrained" else ([0.5, 0.5 + seed / 20], seed)
-        jsonl.write(path, evaluated(split, rewards, own) if of_env == env else [])  # untrained, a policy has no seed
-    final = [m for m in read(suite, paths) if m.records]
+    for file in every:
+        rewards, own = ([0.1, 0.2], 0) if file.method == "untrained" else ([0.5, 0.5 + file.seed / 20], file.seed)
+        records = evaluated(split, rewards, own) if file.env == env else []  # untrained, a policy has no seed
+        jsonl.write(Path(file.path), records)
+    final = [m for m in read(suite, every) if m.records]
     (found,) = differences.paired(final, suite.report)
     assert found.estimate.seed_means == pytest.approx({seed: 0.35 + seed / 40 for seed in seeds})
     assert found.estimate.n_seeds == len(seeds)

@@ -71,7 +71,7 @@ def test_a_curve_with_an_iteration_0_of_its_own_does_not_start_at_sft(measured, 
 def test_a_method_that_starts_untrained_begins_with_its_own_evaluation(root, tmp_path, measure):
     overrides = ["methods=[untrained, agent_data]", "iterations={bfcl: 1}", "seeds=[0]", "envs.bfcl.splits=[test]"]
     plan = Plan(load_suite(root / "configs/suites/agent_data.yaml", overrides), root=tmp_path.as_posix())
-    for path in {*plan.records(plan.suite.methods).values()}:
+    for path in {file.path for file in plan.records(plan.suite.methods)}:
         reward = 0.5 if "iter1" in path else 0.25
         jsonl.write(Path(path), measure("it", "bfcl", "test", {"a": [reward]}).records)
     run(plan, plan.products["figure3"], tmp_path / "out", tmp_path / "work")

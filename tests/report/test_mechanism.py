@@ -52,7 +52,8 @@ def test_hard_negatives_are_failures_from_the_threshold_on():
 
 
 def test_the_hard_negatives_of_a_suite_are_those_of_its_episodes(made, plan, measured):
-    explorations = plan.explorations(plan.suite.methods)
+    files = plan.explorations(plan.suite.methods)
+    explorations = {(each.method, each.env, each.seed, each.iteration, each.agent): each.path for each in files}
     assert len(measured.hard_negatives) == len(explorations) > 2
     for row in measured.hard_negatives:
         path = explorations[row.method, row.env, row.seed, row.iteration, row.agent]
@@ -62,9 +63,9 @@ def test_the_hard_negatives_of_a_suite_are_those_of_its_episodes(made, plan, mea
 
 def test_a_row_whose_turns_are_flawed_is_named_where_it_stands(made, plan):
     labels, turns = ReportLabels.of(plan.suite), defaultdict(list)
-    for (method, env, _, _, agent), path in plan.explorations(plan.suite.methods).items():
-        row = f"{labels.method(method)}, {labels.env(env)}, {agent} agent: "
-        turns[row] += [turn for episode in jsonl.read(made / path, Trajectory) for turn in episode.turns]
+    for file in plan.explorations(plan.suite.methods):
+        row = f"{labels.method(file.method)}, {labels.env(file.env)}, {file.agent} agent: "
+        turns[row] += [turn for episode in jsonl.read(made / file.path, Trajectory) for turn in episode.turns]
     flawed = {
         row: fmean(turn.truncated or turn.action is None or not turn.text.strip() for turn in of_row)
         for row, of_row in turns.items()
@@ -158,12 +159,13 @@ def test_another_objective_has_no_such_weight(made, plan):
 
 
 def test_the_gradients_of_a_suite_are_those_of_its_files(made, plan, measured):
-    paths = plan.gradients()
-    assert {key[0] for key in paths} == {row.method for row in measured.gradients} == {"eto", "coevolve"}
-    for (method, *_, agent), path in paths.items():
-        points = json.loads((made / path).read_text())
+    files = plan.gradients()
+    assert {file.method for file in files} == {row.method for row in measured.gradients} == {"eto", "coevolve"}
+    for file in files:
+        points = json.loads((made / file.path).read_text())
         for policy in ("start", "end"):
-            rows = [r for r in measured.gradients if (r.method, r.agent, r.policy) == (method, agent, policy)]
+            of = (file.method, file.agent, policy)
+            rows = [row for row in measured.gradients if (row.method, row.agent, row.policy) == of]
             kinds = {each["kind"]: each for each in points[policy]["kinds"]}
             assert [row.kind for row in rows] == list(kinds)
             assert sum(row.share for row in rows) == pytest.approx(1.0)

@@ -7,6 +7,7 @@ from report.explored import claim
 from coevolve.config.loading import load_suite
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
+from coevolve.pipeline.suite_files import paths_of
 from coevolve.report import claims as paper
 from coevolve.report import power, stats, verdicts
 from coevolve.report.claim_tests import ClaimTest
@@ -59,7 +60,7 @@ def test_the_claims_of_the_paper_are_sorted_by_what_can_judge_them(coevolve):
     assert [float(cell.rstrip("%")) for cell in rows[claim.claim][:7]] == pytest.approx(cells, abs=0.51)
     machine = load_machine("h100")
     plan = Plan(load_suite("paper", [command[4]]), shards=machine.shards)
-    jobs = estimates.jobs(plan, machine, [*plan.records(["coevolve"], every_model=True).values()])
+    jobs = estimates.jobs(plan, machine, paths_of(plan.records(["coevolve"], every_model=True)))
     hours = sum(cost.gpu_hours for *_, cost in jobs) / 5
     assert claim.gpu_hours == pytest.approx(hours) and float(rows[claim.claim][-1]) == pytest.approx(hours, rel=0.01)
     assert found.gpu_hours > hours

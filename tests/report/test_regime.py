@@ -8,7 +8,7 @@ from report.explored import explored, provenance, train_report
 from coevolve.config.loading import load_suite
 from coevolve.config.suite import iterations_of, with_model
 from coevolve.pipeline.stages.parts import regime_evidence
-from coevolve.pipeline.suite_files import SuiteFiles
+from coevolve.pipeline.suite_files import SuiteFiles, paths_of
 from coevolve.records.episodes import StopReason
 from coevolve.records.pairs import DropReason, KindCount, PairingSummary, PairKind, TrajectoryCount
 from coevolve.report import regime
@@ -158,7 +158,7 @@ def test_a_row_with_iterations_of_its_own_is_finished_after_these(root, tmp_path
     suite = with_model(load_suite(root / "configs/suites/smoke.yaml", [f"recipes.coevolve.iterations={iterations}"]))
     made_files = SuiteFiles(suite)
     monkeypatch.chdir(tmp_path)
-    for path in made_files.summaries(["coevolve"]).values():
+    for path in paths_of(made_files.summaries(["coevolve"])):
         write_bytes(tmp_path / path, pairing(150).to_json().encode())
     for number in range(1, iterations):
         wildcards = {"model": "tiny", "env": "sciworld", "branch": f"coevolve/seed0/iter{number}", "agent": "failure"}
@@ -181,8 +181,8 @@ def test_headroom_is_not_decided_by_what_a_running_suite_has_so_far(root, tmp_pa
     monkeypatch.chdir(tmp_path)
     for method, numbers in evaluated.items():
         for seed in numbers:
-            last = iterations_of(suite, "sciworld", method)
-            path = made_files.records([method])[method, "tiny", "sciworld", seed, last]
+            of = ("sciworld", method, "tiny", seed, iterations_of(suite, "sciworld", method))
+            path = next(file.path for file in made_files.records([method]) if file[1:6] == of)
             (record, *_) = measure(method, "sciworld", "seen", {"a": [0.5]}).records
             jsonl.write(tmp_path / path, [record.model_copy(update={"seed": seed})])
     judged = regime_evidence.checks(suite, on_disk.evidence_of_regime(made_files))

@@ -52,13 +52,13 @@ def made(root, home, settings, played, products):
     claims = str(root / "configs/claims.yaml")
     plan = Plan(load_suite(root / "configs/suites/paper.yaml", settings), root=home.as_posix())
     methods = [*plan.suite.methods, "positive_agent"]  # claims are about it too; it plays as SFT
-    for (method, _, env, seed, iteration), path in plan.records(methods).items():
-        by = method if iteration and method in plan.suite.methods else "sft"
-        jsonl.write(Path(path), records([*played(by, env, seed)], quirks(plan.suite), seed))
-    for (_, env, _, _, agent), path in plan.explorations(methods).items():
-        jsonl.write(
-            Path(path), [episode(name, r, (agent,), env=env, agent=agent) for name, r in EXPLORED[agent].items()]
-        )
+    for file in plan.records(methods):
+        by = file.method if file.iteration and file.method in plan.suite.methods else "sft"
+        jsonl.write(Path(file.path), records([*played(by, file.env, file.seed)], quirks(plan.suite), file.seed))
+    for file in plan.explorations(methods):
+        rewards = EXPLORED[file.agent].items()
+        explored = [episode(name, r, (file.agent,), env=file.env, agent=file.agent) for name, r in rewards]
+        jsonl.write(Path(file.path), explored)
     for env in plan.suite.envs:
         data = plan.paper.data(env)
         jsonl.write(Path(data["explore.jsonl"]), [task(name, env=env) for name in "abc"])
@@ -67,8 +67,8 @@ def made(root, home, settings, played, products):
         jsonl.write(Path(data["example.json"]), experts[:1])
         jsonl.write(Path(data["drops.jsonl"]), [])
 
-    for path in plan.summaries(plan.suite.methods).values():
-        run(plan, plan.job(path), Path(path).parent, home / "work")
+    for file in plan.summaries(plan.suite.methods):
+        run(plan, plan.job(file.path), Path(file.path).parent, home / "work")
     for product in products:
         job = plan.products[product]
         given = {"claims": claims} if "claims" in job.inputs else {}

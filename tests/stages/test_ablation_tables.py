@@ -10,7 +10,7 @@ from small_run import job_of
 
 from coevolve.config.loading import load_suite
 from coevolve.pipeline.plan import Plan
-from coevolve.pipeline.stages import ablation
+from coevolve.pipeline.product_runs import write_ablation
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import PairingSummary, TrajectoryCount
 from coevolve.report import why
@@ -39,21 +39,21 @@ def job(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     methods = suite.ablations["base_models"].methods
     for method in reversed(methods):  # SFT, whose records the others begin with, comes last
-        for (_, model, env, _, _), path in plan.records([method], every_model=True).items():
-            records = [of(n, split, model, method) for split in suite.envs[env].splits for n in range(4)]
-            jsonl.write(Path(path), records)
-    for path in plan.summaries(methods, every_model=True).values():
+        for file in plan.records([method], every_model=True):
+            records = [of(n, split, file.model, method) for split in suite.envs[file.env].splits for n in range(4)]
+            jsonl.write(Path(file.path), records)
+    for file in plan.summaries(methods, every_model=True):
         write_bytes(
-            Path(path), PairingSummary(kinds={}, without_kind={}, trajectories=NONE, empty=()).to_json().encode()
+            Path(file.path), PairingSummary(kinds={}, without_kind={}, trajectories=NONE, empty=()).to_json().encode()
         )
-    for path in inputs["drops"].values():
-        jsonl.write(Path(path), [])
+    for file in inputs["drops"]:
+        jsonl.write(Path(file.path), [])
     return job_of(plan, planned, tmp_path / "work", inputs | {"claims": str(root / inputs["claims"])})
 
 
 def test_each_model_has_its_tables_and_a_cell_is_asked_for_by_its_model(job):
     out = Path("results/smoke/ablations/base_models")
-    ablation.run(job, out)
+    write_ablation(job, out)
     tables = json.loads((out / "table.json").read_text())
     assert [(table["model"], table["unit"]) for table in tables] == [
         (job.suite.models[model].label, unit)
@@ -79,7 +79,7 @@ def test_a_split_that_the_papers_table_lacks_has_its_label(job):
     for path in job.inputs["records"]:
         records = [each.model_copy(update={"split": "development"}) for each in jsonl.read(path, EvalRecord)]
         jsonl.write(path, records)
-    ablation.run(dataclasses.replace(job, suite=suite), Path("results/smoke/ablations/base_models"))
+    write_ablation(dataclasses.replace(job, suite=suite), Path("results/smoke/ablations/base_models"))
     tables = json.loads(Path("results/smoke/ablations/base_models/table.json").read_text())
     assert [table["columns"] for table in tables] == [{"webshop development": "WebShop development"}] * 4
 

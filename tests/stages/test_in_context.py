@@ -65,9 +65,9 @@ def make(plan, path):
 
 def evaluated(plan):
     """The records of the one row, made."""
-    (records,) = plan.records(["in_context"]).values()
-    make(plan, records)
-    return Path(records)
+    (records,) = plan.records(["in_context"])
+    make(plan, records.path)
+    return Path(records.path)
 
 
 def test_a_row_is_evaluated_with_its_example_and_says_what_it_cost(suite_file, server):

@@ -1,13 +1,12 @@
 """The evidence for the regime checks, in the files of results and the notes of finished jobs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from coevolve.config.suite import Suite, iterations_of
 from coevolve.pipeline.branch import Branch, agent_of
 from coevolve.records.episodes import Trajectory
-from coevolve.records.evaluation import ExplorationKey
+from coevolve.records.evaluation import ExplorationKey, ResultFile
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
 from coevolve.report import exploration, learnability, measurement, pair_counts, regime
@@ -21,15 +20,19 @@ def checks(suite: Suite, evidence: RegimeEvidence) -> list[RegimeCheck]:
     return regime.checks(evidence, suite.regime, suite.report, iterations, suite.seeds)
 
 
-def read(suite: Suite, files: Mapping[str, Mapping[Any, Path]], jobs: Iterable[Provenance]) -> RegimeEvidence:
+def read(suite: Suite, files: Mapping[str, Sequence[ResultFile]], jobs: Iterable[Provenance]) -> RegimeEvidence:
     """The evidence in files of a suite about one model, by their names as inputs, and in the notes of finished jobs."""
     return RegimeEvidence(
-        measurements=list(measurement.read(suite, files.get("records", {}))),
-        explorations=exploration.read(suite, files.get("explorations", {})),
-        summaries=pair_counts.read(files.get("summaries", {})),
+        measurements=list(measurement.read(suite, files.get("records", []))),
+        explorations=exploration.read(suite, files.get("explorations", [])),
+        summaries={
+            (of.method, of.model, of.env, of.seed, of.iteration, of.agent): summary
+            for of, summary in pair_counts.read(files.get("summaries", []))
+        },
         trainings=_trainings(suite, jobs),
         practice={
-            key: learnability.scores(jsonl.stream(path, Trajectory)) for key, path in files.get("practice", {}).items()
+            (file.env, file.seed): learnability.scores(jsonl.stream(Path(file.path), Trajectory))
+            for file in files.get("practice", [])
         },
     )
 

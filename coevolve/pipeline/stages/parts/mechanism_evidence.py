@@ -1,4 +1,4 @@
-"""Failures of the exploring agents, drift of the trained log-probs, and compute of each method."""
+"""What is measured of explorations and trainings, in the files of results and the notes of finished jobs."""
 
 from __future__ import annotations
 
@@ -6,53 +6,43 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from coevolve.config.loading import read_machine
-from coevolve.config.suite import with_model
+from coevolve.config.suite import Suite
 from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.job import Job
-from coevolve.pipeline.stage import TABLE, Stage
 from coevolve.records.episodes import Agent, Trajectory
-from coevolve.records.evaluation import SummaryKey
+from coevolve.records.evaluation import ResultFile
 from coevolve.records.gradients import GradientReport
 from coevolve.records.pairs import PreferencePair
 from coevolve.records.provenance import Provenance
+from coevolve.report import analysis, claims, exploration, flaws, job_history, mechanism
+from coevolve.report.exploration import AgentRecord
+from coevolve.report.labels import ReportLabels
+from coevolve.report.stats import group_by
 from coevolve.storage import files, jsonl
-
-if TYPE_CHECKING:
-    from coevolve.pipeline.stage import Inputs
-    from coevolve.pipeline.suite_files import SuiteFiles
-    from coevolve.report.exploration import AgentRecord
 
 R = TypeVar("R")
 
 
-def run(job: Job, out: Path) -> dict[str, Any]:
-    """Write `analysis.json` and `analysis.md`: outcomes, diversity and rewards of failures, drift, compute.
-
-    And, of the trainings, the mechanism: `coevolve.report.mechanism`. The rewards and the mechanism have a figure each.
-    """
-    from coevolve.report import analysis, claims, drawing, exploration, failure_figures, flaws, job_history, mechanism
-    from coevolve.report.labels import ReportLabels
-    from coevolve.report.stats import group_by
-
-    suite, paper = with_model(job.suite), claims.load(job.file("claims"))
+def measure(job: Job, suite: Suite) -> analysis.Analysis:
+    """Outcomes, diversity and rewards of failures, drift, compute; and, of the trainings, the mechanism."""
+    paper = claims.load(job.file("claims"))
     machine, history = read_machine(job.file("machine")), job_history.read(job.inputs["provenance"])
     labels = ReportLabels.of(suite)
     read = exploration.read(suite, job.files("explorations"))
     explored = [each for each in read if each.episodes]  # shares of nothing are undefined
-    experts = {env: _first_actions(path) for env, path in job.files("experts").items()}
-    records = job.files("records")
-    evaluated = {name: [path for key, path in records.items() if key[0] == name] for name in suite.methods}
-    jobs = {name: job_history.behind(history, paths) for name, paths in evaluated.items()}
+    experts = {file.env: _first_actions(Path(file.path)) for file in job.files("experts")}
+    evaluated = {name: [f.path for f in job.files("records") if f.method == name] for name in suite.methods}
+    jobs = {name: job_history.behind(history, map(Path, paths)) for name, paths in evaluated.items()}
     branch_jobs = list(_jobs_of_branches(jobs))
     gradients = [
-        (GradientReport.from_json(files.read_bytes(path)), _agent(key)) for key, path in job.files("gradients").items()
+        (GradientReport.from_json(files.read_bytes(Path(file.path))), _agent(file)) for file in job.files("gradients")
     ]
-    pairs = ((jsonl.stream(path, PreferencePair), _agent(key)) for key, path in job.files("pairs").items())
+    pairs = ((jsonl.stream(Path(file.path), PreferencePair), _agent(file)) for file in job.files("pairs"))
     hard = paper.hard_negative[0]
-    measured = analysis.Analysis(
+    return analysis.Analysis(
         shares=tuple(analysis.shares(each, threshold) for threshold in paper.hard_negative for each in explored),
         diversity=tuple(
             analysis.diversity(exploration.trajectories(Path(each.source)), each.names, experts[each.env])
@@ -76,11 +66,6 @@ def run(job: Job, out: Path) -> dict[str, Any]:
             for (method, env, agent), group in group_by(explored, "method", "env", "agent").items()
         ),
     )
-    files.write_json(out / "analysis.json", measured.model_dump(mode="json"))
-    files.write_bytes(out / "analysis.md", analysis.markdown(measured, labels).encode())
-    drawing.write(out / "failure_rewards.svg", lambda: failure_figures.draw_rewards(measured.failure_rewards, labels))
-    drawing.write(out / "mechanism.svg", lambda: failure_figures.draw_mechanism(measured, labels))
-    return {"explorations": len(explored)}
 
 
 def _jobs_of_branches(jobs: Mapping[str, Sequence[Provenance]]) -> Iterator[tuple[Provenance, dict[str, Any]]]:
@@ -97,32 +82,14 @@ def _rows(measure: Callable[..., Iterable[R]], of: Iterable[tuple[Any, ...]]) ->
     return tuple(itertools.chain.from_iterable(itertools.starmap(measure, of)))
 
 
-def _agent(key: SummaryKey) -> AgentRecord:
-    from coevolve.report.exploration import AgentRecord
-
-    method, _, env, seed, iteration, agent = key
-    return AgentRecord(method=method, env=env, seed=seed, iteration=iteration, agent=cast(Agent, agent))
+def _agent(of: ResultFile) -> AgentRecord:
+    agent = cast(Agent, of.agent)
+    return AgentRecord(method=of.method, env=of.env, seed=of.seed, iteration=of.iteration, agent=agent)
 
 
 def _first_actions(path: Path) -> dict[str, tuple[str, ...]]:
     """The actions of the first expert of each task."""
-    from coevolve.report import analysis
-
     first: dict[str, tuple[str, ...]] = {}
     for expert in jsonl.stream(path, Trajectory):
         first.setdefault(expert.task.task_id, analysis.actions(expert))
     return first
-
-
-def inputs(plan: SuiteFiles) -> Inputs:
-    """Records, episodes, experts, pairs and the machine; and gradients, if the suite measures them."""
-    names = ("records", "explorations", "experts", "pairs", "claims", "machine", "machine_parents")
-    return plan.of(*names, *(["gradients"] if plan.suite.gradients.pairs else []))
-
-
-STAGE = Stage(
-    help="Analyse explorations, failures, log-probs before and after training, and compute.",
-    run=run,
-    reads=TABLE,
-    files=("analysis.json", "analysis.md", "failure_rewards.svg", "mechanism.svg"),
-)
