@@ -110,7 +110,7 @@ def print_power(options: argparse.Namespace) -> int:
         machine = load_machine(options.machine)
         hours = estimates.hours_of_a_seed(Plan(suite, shards=machine.shards), machine)
     suite = suite.model_copy(update={"report": looks.report_of(suite)})
-    seeds = sorted({3, 5, 8, len(suite.seeds)})
+    seeds = sorted({4, 6, 8, len(suite.seeds)})
     outlook = power.expectations(claims.load(shipped_file(CLAIMS)), suite, noise, seeds, hours)
     if options.json:
         show(outlook.to_json())

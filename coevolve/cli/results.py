@@ -82,9 +82,7 @@ def trace(options: argparse.Namespace) -> int:
     return 1 if answer.broken else 0
 
 
-def judged_claims(
-    options: argparse.Namespace, as_if: bool = False
-) -> tuple[SuiteFiles, Claims, Results, list[Verdict]]:
+def judged_claims(options: argparse.Namespace) -> tuple[SuiteFiles, Claims, Results, list[Verdict]]:
     """The suite and model of the options, the paper's claims, the results on disk, and a verdict on each claim."""
     from coevolve.config.derived.methods import with_model
     from coevolve.follow import on_disk
@@ -93,35 +91,27 @@ def judged_claims(
 
     made, paper = SuiteFiles(with_model(suite_of(options), options.model)), claims.load(shipped_file(CLAIMS))
     measured, small = on_disk.results(made, paper), verdicts.is_miniature(made.suite)
-    return made, paper, measured, verdicts.verify(paper, measured, looks.report_of(made.suite), as_if, small)
+    return made, paper, measured, verdicts.verify(paper, measured, looks.report_of(made.suite), small)
 
 
 @command(
     *SUITE,
-    argument(
-        "--as-if",
-        action="store_true",
-        help="also judge claims about an order on results with another model, other tasks or the other protocol",
-    ),
     argument("--out", type=Path, metavar="DIR", help="also write verdicts.json and verdicts.md to this folder"),
     MODEL,
     JSON,
 )
 def judge(options: argparse.Namespace) -> int:
-    """Judge the paper's claims; status 1: one is contradicted; else 0: one is reproduced or consistent; 3: none is."""
+    """Judge the paper's claims; exit status 1: one differs; else 0: one agrees; 3: none can be told."""
     from coevolve.report import looks, second_paper, verdicts
 
-    made, paper, measured, judged = judged_claims(options, options.as_if)
+    made, paper, measured, judged = judged_claims(options)
     tables = second_paper.tables(paper, made.suite, measured.measurements)
     if measured.unfinished:
         tables = [verdicts.unfinished_markdown(measured.unfinished.values()), *tables]
-    text = [looks.remark(made.suite), verdicts.summary(judged, options.as_if)]
-    text += [verdicts.line(verdict) for verdict in judged if verdict.verdict != "not run"]
-    text += [f"\n{part.rstrip()}" for part in [verdicts.miniature_markdown(judged), *tables] if part]
-    text += ["\nNot run:", *verdicts.not_run(judged)]
-    show(json_list(judged) if options.json else "\n".join(filter(None, text)))
+    text = [looks.remark(made.suite), verdicts.markdown(judged), *tables]
+    show(json_list(judged) if options.json else "\n".join(filter(None, text)).rstrip())
     if options.out:
-        verdicts.write(judged, options.out, options.as_if, tables)
+        verdicts.write(judged, options.out, tables)
     return verdicts.exit_status(judged)
 
 

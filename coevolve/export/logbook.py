@@ -11,12 +11,12 @@ from coevolve.errors import UserError
 from coevolve.report.claim_tests import Results
 from coevolve.report.claims import Claim, Claims
 from coevolve.report.number_text import with_interval
-from coevolve.report.verdicts import MINIATURE, InMiniature, Verdict, order_outcome
+from coevolve.report.verdicts import MINIATURE, Judgement, Verdict
 from coevolve.storage import files, folders, provenance
 
 #: Trackio's folder in a project, and in its `metadata.json` the key by which an export is told from a person's logbook.
 FOLDER, MARK = ".trackio", "written_by"
-_STATUS = {"reproduced": "verified", "contradicted": "falsified"}
+_STATUS = {"agrees": "verified", "differs": "falsified"}
 
 
 def write(suite: str, judged: Sequence[Verdict], claims: Claims, results: Results, out: Path) -> int:
@@ -58,10 +58,10 @@ def _cells(suite: str, verdict: Verdict, claim: Claim, claims: Claims, results: 
     numbers = [_numbers("claim", verdict)] if verdict.mean is not None else []
     note = ""
     if order := verdict.miniature:
-        numbers.append(_numbers(f"order, {order_outcome(order)}", order))
+        numbers.append(_numbers("order", order))
         note = f"\n\nIn the miniature: {order.text} {MINIATURE}"
     if numbers:
-        head = ["", "mean [95 % interval]", "p", "tasks", "seeds", "seeds needed"]
+        head = ["", "mean [95 % interval]", "tasks", "seeds", "seeds needed"]
         table = tabulate(numbers, head, tablefmt="github", disable_numparse=True)
         yield _cell(verdict, "markdown", "Numbers", table + note)
     commands = [f"coevolve verify --suite {suite}"]
@@ -76,11 +76,11 @@ def _cells(suite: str, verdict: Verdict, claim: Claim, claims: Claims, results: 
         yield _cell(verdict, "markdown", "Provenance and episodes", f"{table}\n\n{links}")
 
 
-def _numbers(name: str, of: Verdict | InMiniature) -> list[str]:
+def _numbers(name: str, of: Judgement) -> list[str]:
     """A row of numbers of a verdict, or of an order in the miniature; those that it lacks are empty."""
     ends = (of.mean, of.low, of.high)
     interval = with_interval(*map(float, ends)) if None not in ends else ""  # type: ignore[arg-type]
-    others = (getattr(of, "p", None), of.tasks, of.seeds, of.seeds_needed)
+    others = (of.tasks, of.seeds, of.seeds_needed)
     return [name, interval, *("" if value is None else f"{value:g}" for value in others)]
 
 

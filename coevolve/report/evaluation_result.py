@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from tabulate import tabulate
 
-from coevolve import escaping, seeds
+from coevolve import escaping
 from coevolve.config.baselines import EvaluationConfig
 from coevolve.config.sections import Quirks, ReportConfig, UnitInterval
 from coevolve.config.validation import validated
@@ -24,7 +24,7 @@ from coevolve.records.base import Record
 from coevolve.records.episodes import Reward, Sampling, Scalar, StopReason, Trajectory
 from coevolve.records.evaluation import EpisodeNotes, EvalRecord, TurnFlaw
 from coevolve.records.provenance import Provenance
-from coevolve.report import flaws, stats
+from coevolve.report import estimation, flaws, stats
 from coevolve.report.number_text import with_interval
 from coevolve.storage import files, jsonl, policy_dir, provenance
 
@@ -47,7 +47,7 @@ SAMPLING = ("temperature", "top_p", "max_new_tokens", "context")
 #: Keys of an environment's section that select tasks or experts, or that only readers see.
 _NOT_OF_EPISODES = ("kind", "label", "splits", "tasks", "experts", "expected")
 NAME = "result.json"
-_REPORT = ReportConfig(bootstrap=10_000, confidence=0.95, collapse=0.2)
+_REPORT = ReportConfig(confidence=0.95, collapse=0.2)
 
 
 class TaskResult(Record):
@@ -238,8 +238,7 @@ def _training(record: Provenance, folder: Path) -> dict[str, Scalar]:
 
 def _split(records: Sequence[EvalRecord]) -> SplitResult:
     rewards, n = [record.reward for record in records], len(records)
-    rng = seeds.generator(0, "evaluation_result", records[0].split)
-    reward = stats.estimate(records, report=_REPORT, rng=rng)
+    reward = estimation.of_records(records, report=_REPORT)
     successes = sum(record.success for record in records)
     return SplitResult(
         tasks=n,

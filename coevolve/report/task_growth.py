@@ -13,7 +13,7 @@ from coevolve.methods.task_evolution.records import PoolTask
 from coevolve.methods.task_evolution.signals import visits
 from coevolve.records.base import Record
 from coevolve.records.episodes import Trajectory
-from coevolve.report import drawing, stats
+from coevolve.report import drawing, estimation, stats
 from coevolve.report.drawing import BarRow
 from coevolve.report.labels import ReportLabels
 
@@ -163,5 +163,5 @@ def _means(group: Sequence[RoundGrowth], confidence: float) -> tuple[str, ...]:
 def _gain(means: Sequence[float], confidence: float) -> str:
     if not means:
         return "-"
-    interval = stats.student_interval(means, confidence)
+    interval = estimation.interval(means, 0.0, confidence)
     return f"{fmean(means):+.3f}" + (f" [{interval[0]:+.3f}, {interval[1]:+.3f}]" if interval else "")

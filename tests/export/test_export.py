@@ -446,18 +446,18 @@ def test_a_logbook_has_a_page_for_each_claim_and_calls_a_miniature_one(export, r
 
 @pytest.mark.parametrize(
     ("outcome", "status"),
-    [("reproduced", "verified"), ("contradicted", "falsified"), ("consistent", "inconclusive")],
+    [("agrees", "verified"), ("differs", "falsified"), ("cannot tell", "inconclusive")],
 )
 def test_a_verdict_has_its_status_and_numbers_in_a_logbook(root, tmp_path, outcome, status):
     paper = claims.load(root / "configs/claims.yaml")
     verdict = Verdict(
         claim="eto_webshop", verdict=outcome, text="Here.", place="Table 1", says="67.4", kind="cell",
-        mean=66.04, low=61.0, high=70.96, p=0.03, tasks=200, seeds=3, row="eto", column="webshop",
+        mean=66.04, low=61.0, high=70.96, tasks=200, seeds=3, row="eto", column="webshop",
     )  # fmt: skip
     assert logbook.write("paper", [verdict], paper, Results((), ()), tmp_path) == 1
     page = logbook_page(tmp_path, "eto_webshop")
     assert f"**{status}** ({outcome}): Here." in page and "coevolve why --suite paper eto webshop" in page
-    assert re.search(r"\| claim +\| 66\.0 \[61\.0, 71\.0\] +\| 0\.03 +\| 200 +\| 3 ", page)
+    assert re.search(r"\| claim +\| 66\.0 \[61\.0, 71\.0\] +\| 200 +\| 3 ", page)
 
 
 def test_a_persons_logbook_is_not_replaced(export, tmp_path, capsys):

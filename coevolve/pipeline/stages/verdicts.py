@@ -36,7 +36,7 @@ def inputs(plan: SuiteFiles) -> Inputs:
 
 
 STAGE = Stage(
-    help="Judge each claim of the paper: reproduced, consistent, contradicted, undecided or not run.",
+    help="Judge each claim of the paper: it agrees with the results, differs, or cannot be told yet.",
     run=run,
     reads=TABLE,
     files=("verdicts.json", "verdicts.md"),
