@@ -26,7 +26,6 @@ from coevolve.report.claims import Claims
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
 from coevolve.report.table1 import MeasuredCells
-from coevolve.report.verdicts import resamples
 from coevolve.storage import jsonl
 
 ROOT = Path(__file__).parents[1]
@@ -44,8 +43,7 @@ def main() -> None:
 
     def judged() -> None:
         results = claim_tests.Results(tuple(measured), ())
-        draws = resamples(suite.report.bootstrap, paper)
-        verdicts.judge(claim_tests.prepare(paper, results, resamples=draws, as_if=False), suite.report.confidence)
+        verdicts.verify(paper, results, suite.report)
 
     parts: dict[str, Callable[[], Any]] = {
         "read": lambda: [reread(m.records) for m in measured],
@@ -58,7 +56,7 @@ def main() -> None:
         "verdicts": judged,
     }
     seconds = {name: timed(part) for name, part in parts.items()}
-    print(f"{count} records, {len(labels)} methods, {suite.report.bootstrap} bootstrap draws")
+    print(f"{count} records, {len(labels)} methods")
     print(tabulate([*seconds.items(), ("all", sum(seconds.values()))], ["part", "cpu-seconds"], floatfmt=".2f"))
 
 

@@ -29,7 +29,6 @@ models:
 sft: {epochs: 4, batch_size: 4}
 dpo: {epochs: 1, batch_size: 4}
 rollout: {max_new_tokens: 24}
-report: {bootstrap: 100}
 gradients: {pairs: 3}
 """
 

@@ -23,7 +23,7 @@ from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.stage import PlannedJob, Subject, files_by_name
 from coevolve.pipeline.targets import targets
 from coevolve.records.tables import Estimate
-from coevolve.report import costs, drawing, first_screen, loop, robustness
+from coevolve.report import costs, drawing, estimation, first_screen, loop
 from coevolve.report.costs import Line
 from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import size
@@ -199,10 +199,9 @@ def read(folder: str, name: str) -> Any:
 
 
 def points(estimate: Mapping[str, Any]) -> str:
-    """A difference of rewards in points, with its interval; marked if it is decided by one seed."""
+    """A difference of rewards in points, with its interval; marked if this excludes 0 and decides nothing."""
     measured = Estimate.model_validate(estimate)
-    carried = robustness.outcome(measured, CONFIDENCE) == robustness.CARRIED
-    return f"{first_screen.points(measured)}{' (one seed)' * carried}"
+    return f"{first_screen.points(measured)}{estimation.mark(measured, CONFIDENCE)}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -227,7 +226,7 @@ def loop_svg() -> str:
 
 
 def results_svg() -> bytes:
-    """When a failure agent helps: differences with their intervals, hollow where the interval contains 0."""
+    """When a failure agent helps: differences with their intervals, filled where they are decided."""
     return drawing.svg(drawing.drawn(_compared))
 
 
@@ -239,7 +238,7 @@ def _compared() -> Figure:
             estimate = differences(folder)[env][better, than]
             shown = f"{text}, {estimate['n_seeds']} seeds: {points(estimate)}"
             named.append((shown, Estimate.model_validate(estimate)))
-    return first_screen.draw("When does a failure agent help?", "", named)
+    return first_screen.draw("When does a failure agent help?", "", named, CONFIDENCE)
 
 
 def _edges(plan: Plan) -> Iterator[tuple[loop.Box, loop.Box, bool]]:

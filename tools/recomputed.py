@@ -11,11 +11,11 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from coevolve import seeds
 from coevolve.config.loading import load_suite
 from coevolve.export.suite_export import RECORDS
 from coevolve.records.evaluation import EvalRecord
-from coevolve.report import stats
+from coevolve.report import estimation
+from coevolve.report.estimation import Matrix
 from tools import front_page
 
 #: Rows that are compared by iteration, and by type of task; the records of a row's methods are put together.
@@ -74,7 +74,7 @@ def by_iteration(folder: str) -> Table:
     yield ["difference", *(f"iteration {number}" for number in numbers)]
     for better, than in BY_ITERATION:
         differences = [_differences(_of(folder, better, number), _of(folder, than, number)) for number in numbers]
-        yield [_name(folder, better, than), *(_points(folder, [each], better, than) for each in differences)]
+        yield [_name(folder, better, than), *(_points(folder, [each]) for each in differences)]
 
 
 def by_type(folder: str) -> Table:
@@ -92,26 +92,23 @@ def by_type(folder: str) -> Table:
             for types in (hard, others)
         )
         shown = [with_hard], [without], [with_hard, -without]
-        yield [_name(folder, better, than), *(_points(folder, each, better, than) for each in shown)]
+        yield [_name(folder, better, than), *(_points(folder, each) for each in shown)]
 
 
-def _differences(better: Sequence[EvalRecord], than: Sequence[EvalRecord]) -> stats.Matrix:
+def _differences(better: Sequence[EvalRecord], than: Sequence[EvalRecord]) -> Matrix:
     """Differences by task and seed, whose several records are averaged; shape (tasks, seeds)."""
-    sides = [stats.points(records) for records in (better, than)]
+    sides = [estimation.points(records) for records in (better, than)]
     tasks = sorted({task for task, _, _ in sides[0]}, key=str)
     numbers = sorted({seed for _, seed, _ in sides[0]})
-    first, second = (stats.matrix(points, tasks, numbers) for points in sides)
+    first, second = (estimation.matrix(points, tasks, numbers) for points in sides)
     return first - second
 
 
-def _points(folder: str, groups: Sequence[stats.Matrix], *rows: Row) -> str:
+def _points(folder: str, groups: Sequence[Matrix]) -> str:
     """The sum of the groups' means in points, with its interval over tasks and trainings."""
     committed = front_page.read(folder, "provenance.json")["config"]["report"]
     report = load_suite("science").report.model_copy(update=committed)
-    rng = seeds.generator(0, "recomputed", folder, *map(str, rows))
-    spread = stats.spread(groups, resamples=report.bootstrap, rng=rng)
-    estimate = stats.as_estimate(spread, 0, report.confidence, range(len(spread.seed_means)))
-    return front_page.points(estimate.model_dump())
+    return front_page.points(estimation.estimate(groups, 0, report.confidence).model_dump())
 
 
 def _type(record: EvalRecord) -> str:

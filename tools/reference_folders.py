@@ -32,8 +32,7 @@ def texts() -> Iterator[tuple[Path, str]]:
         labels = front_page.labels(folder.name)
         yield _file(folder / "summary.md", differences.markdown(compared, points, labels, report))
         judged = product_file.read(folder / "verdicts.json", list[Verdict])
-        parts = [verdicts.markdown(judged), *filter(None, [verdicts.miniature_markdown(judged)])]
-        yield _file(folder / "verdicts.md", "\n".join(parts), keep="agent_data" in labels.methods)
+        yield _file(folder / "verdicts.md", verdicts.markdown(judged), keep="agent_data" in labels.methods)
 
 
 def figures() -> Iterator[tuple[Path, bytes]]:

@@ -100,7 +100,7 @@ def print_power(options: argparse.Namespace) -> int:
     if options.machine:
         hours = estimates.hours_of_a_seed(Plan.on(suite, options.machine), load_machine(options.machine))
     suite = suite.model_copy(update={"report": looks.report_of(suite)})
-    seeds = sorted({3, 5, 8, len(suite.seeds)})
+    seeds = sorted({4, 6, 8, len(suite.seeds)})
     outlook = power.expectations(claims.load(shipped_file(CLAIMS)), suite, noise, seeds, hours)
     if options.json:
         show(outlook.to_json())

@@ -32,7 +32,10 @@ from coevolve.report import (
     why_task,
     why_text,
 )
+from coevolve.report.claim_tests import Results
+from coevolve.report.claims import Claims
 from coevolve.report.labels import ReportLabels
+from coevolve.report.verdicts import Verdict
 from coevolve.settings.protocol import Protocol
 from coevolve.shipped import shipped_file
 from coevolve.watch import on_disk
@@ -89,32 +92,29 @@ def trace(options: argparse.Namespace) -> int:
     return 1 if answer.broken else 0
 
 
+def judged_claims(options: argparse.Namespace) -> tuple[SuiteFiles, Claims, Results, list[Verdict]]:
+    """The suite and model of the options, the paper's claims, the results on disk, and a verdict on each claim."""
+    made, paper = SuiteFiles(with_model(suite_of(options), options.model)), claims.load(shipped_file(CLAIMS))
+    measured, small = on_disk.results(made, paper), verdicts.is_miniature(made.suite)
+    return made, paper, measured, verdicts.verify(paper, measured, looks.report_of(made.suite), small)
+
+
 @command(
     *SUITE,
-    argument(
-        "--as-if",
-        action="store_true",
-        help="also judge claims about an order on results with another model, other tasks or the other protocol",
-    ),
     argument("--out", type=Path, metavar="DIR", help="also write verdicts.json and verdicts.md to this folder"),
     MODEL,
     JSON,
 )
 def judge(options: argparse.Namespace) -> int:
-    """Judge the paper's claims; status 1: one is contradicted; else 0: one is reproduced or consistent; 3: none is."""
-    made, paper = SuiteFiles(with_model(suite_of(options), options.model)), claims.load(shipped_file(CLAIMS))
-    measured, small = on_disk.results(made, paper), verdicts.is_miniature(made.suite)
-    judged = verdicts.verify(paper, measured, looks.report_of(made.suite), options.as_if, small)
+    """Judge the paper's claims; exit status 1: one differs; else 0: one agrees; 3: none can be told."""
+    made, paper, measured, judged = judged_claims(options)
     tables = second_paper.tables(paper, made.suite, measured.measurements)
     if measured.unfinished:
         tables = [verdicts.unfinished_markdown(measured.unfinished.values()), *tables]
-    text = [looks.remark(made.suite), verdicts.summary(judged, options.as_if)]
-    text += [verdicts.line(verdict) for verdict in judged if verdict.verdict != "not run"]
-    text += [f"\n{part.rstrip()}" for part in [verdicts.miniature_markdown(judged), *tables] if part]
-    text += ["\nNot run:", *verdicts.not_run(judged)]
-    show(json_list(judged) if options.json else "\n".join(filter(None, text)))
+    text = [looks.remark(made.suite), verdicts.markdown(judged), *tables]
+    show(json_list(judged) if options.json else "\n".join(filter(None, text)).rstrip())
     if options.out:
-        verdicts.write(judged, options.out, options.as_if, tables)
+        verdicts.write(judged, options.out, tables)
     return verdicts.exit_status(judged)
 
 

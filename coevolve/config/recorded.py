@@ -66,7 +66,6 @@ SIZES: dict[str, float] = {
     "recipes.*.iterations": 100,
     "rollout.k": 1_000,
     "evaluation.samples": 1_000,
-    "report.bootstrap": 100_000,
     "*": 1_000_000,
 }
 #: The largest number of entries of a list or a section in a record.

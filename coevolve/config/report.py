@@ -33,11 +33,10 @@ class RegimeConfig(Strict):
 
 
 class ReportConfig(Strict):
-    """Confidence intervals: the number of `bootstrap` resamples, and the `confidence` level.
+    """Intervals of this `confidence`.
 
     `collapse`: reward that a training loses, from its start to its end, if it is said to collapse.
     """
 
-    bootstrap: Positive
     confidence: Annotated[float, Field(gt=0.0, lt=1.0)]
     collapse: Annotated[float, Field(gt=0.0, le=1.0)]

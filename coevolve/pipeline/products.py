@@ -81,7 +81,7 @@ def _all_measured(files: SuiteFiles) -> Iterable[str]:
 #: What a full run ends with, beside its ablations and its page.
 PRODUCTS = (
     product(
-        "verdicts", "Judge each claim of the paper: reproduced, consistent, contradicted, undecided or not run.",
+        "verdicts", "Judge each claim of the paper: it agrees with the results, differs, or cannot be told yet.",
         ("verdicts.json", "verdicts.md"), ("judged.records", "judged.explorations", "claims"),
     ),
     product(

@@ -1,7 +1,7 @@
-"""The test of each claim: the estimates it is about, and the range in which they must lie for it to be true.
+"""The test of each claim: the estimates it is about.
 
 A claim is about a model, upstream's protocol, the paper's environments and all its instructions. Other results do not
-test it, except with `as_if`, which tests claims about an order (not about a size) on all results.
+test it, except with `miniature`, which tests claims about an order (not about a size) on all results.
 """
 
 from collections import defaultdict
@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from coevolve import seeds as seeds_of
 from coevolve.errors import UserError
+from coevolve.records.tables import Estimate
 from coevolve.report import claims as paper
-from coevolve.report import exploration, figure2, stats
+from coevolve.report import estimation, exploration, figure2
 from coevolve.report.claims import Claim, Claims
+from coevolve.report.estimation import Matrix
 from coevolve.report.exploration import Exploration
 from coevolve.report.measurement import Measurement, environments
 
@@ -26,11 +27,11 @@ MARK = "non-comparable"
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """A claim, true if the true values of all `spreads` lie within its limits; `missing`: why there are none."""
+    """A claim and the estimates of its numbers, in points, per cent or failures; `missing`: why there are none."""
 
     name: str
     claim: Claim
-    spreads: tuple[stats.Spread, ...] = ()
+    estimates: tuple[Estimate, ...] = ()
     missing: str = ""
 
 
@@ -43,13 +44,13 @@ class Results:
     unfinished: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
-def prepare(claims: Claims, results: Results, *, resamples: int, as_if: bool) -> list[ClaimTest]:
+def prepare(claims: Claims, results: Results, confidence: float, *, miniature: bool = False) -> list[ClaimTest]:
     """The test of every claim: the cells row by row, then the statements; with estimates, or the reason for none."""
     tests = []
     for name, claim in claims.by_name().items():
-        estimator = _Estimator(claims, results, claim, resamples, seeds_of.generator(0, "verify", name), as_if)
+        estimator = _Estimator(claims, results, claim, confidence, miniature)
         try:
-            tests.append(ClaimTest(name, claim, tuple(estimator.spreads())))
+            tests.append(ClaimTest(name, claim, tuple(estimator.estimates())))
         except UserError as reason:
             tests.append(ClaimTest(name, claim, missing=str(reason)))
     return tests
@@ -61,24 +62,23 @@ def _gain(better: str, than: str, column: str) -> Terms:
 
 @dataclass(frozen=True)
 class _Estimator:
-    """Estimates for one claim; unless `as_if`, results that are not about it are refused with `UserError`."""
+    """Estimates for one claim; unless `miniature`, results that are not about it are refused with `UserError`."""
 
     claims: Claims
     results: Results
     claim: Claim
-    resamples: int
-    rng: np.random.Generator
-    as_if: bool
+    confidence: float
+    miniature: bool
 
     @property
     def model(self) -> str:
         """The model that the claim is about."""
         return self.claim.model or self.claims.model
 
-    def spreads(self) -> Iterator[stats.Spread]:
+    def estimates(self) -> Iterator[Estimate]:
         """The numbers of the claim; raises `UserError` with the reason if there are none."""
-        if self.as_if and (isinstance(self.claim, paper.SizeClaim) or self.model != self.claims.model):
-            raise UserError(f"as if: only the paper's orders for {self.claims.model} are tested.")
+        if self.miniature and (isinstance(self.claim, paper.SizeClaim) or self.model != self.claims.model):
+            raise UserError(f"in a miniature only the paper's orders for {self.claims.model} are tested.")
         match self.claim:
             case paper.CellClaim(row=row, column=column):
                 yield self.contrast({(row, column): 1.0})
@@ -91,13 +91,13 @@ class _Estimator:
                     less = {key: -weight for key, weight in _gain(better, than, other).items()}
                     yield self.contrast(_gain(better, than, column) | less)
             case paper.ShareClaim(method=method):
-                yield self._spread([self.share(self.claim, method)])
+                yield self._estimate([self.share(self.claim, method)])
             case paper.ShareDifferenceClaim(better=better, than=than):
-                yield self._spread([self.share(self.claim, better, than) - self.share(self.claim, than, better)])
+                yield self._estimate([self.share(self.claim, better, than) - self.share(self.claim, than, better)])
             case paper.FailuresClaim():
                 yield self.failures(self.claim)
 
-    def contrast(self, terms: Terms, iteration: int | None = None) -> stats.Spread:
+    def contrast(self, terms: Terms, iteration: int | None = None) -> Estimate:
         """The weighted sum of cells in points, paired by task and seed; raises `UserError`."""
         weights = defaultdict[str, defaultdict[str, float]](lambda: defaultdict(float))
         for (row, column), weight in terms.items():
@@ -109,9 +109,9 @@ class _Estimator:
             reason for part, rows in cells.items() for m in rows.values() for reason in self._mismatches(m, part)
         )
         seeds = set.intersection(*({r.seed for r in m.records} for rows in cells.values() for m in rows.values()))
-        return self._spread([_weighted(cells[part], weights[part], sorted(seeds)) for part in cells])
+        return self._estimate([_weighted(cells[part], weights[part], sorted(seeds)) for part in cells])
 
-    def share(self, claim: paper.ShareClaim | paper.ShareDifferenceClaim, method: str, *others: str) -> stats.Matrix:
+    def share(self, claim: paper.ShareClaim | paper.ShareDifferenceClaim, method: str, *others: str) -> Matrix:
         """Per cent of a method's explorations with this outcome, by task and seed; raises `UserError`.
 
         Tasks and seeds are those that the `others` have, too.
@@ -126,18 +126,17 @@ class _Estimator:
             for each in by_method[0]
             for episode in each.episodes
         ]
-        return stats.matrix(values, tasks, seeds)
+        return estimation.matrix(values, tasks, seeds)
 
-    def failures(self, claim: paper.FailuresClaim) -> stats.Spread:
+    def failures(self, claim: paper.FailuresClaim) -> Estimate:
         """A quantity of Figure 2, `better` minus `than`; raises `UserError`."""
         explorations = self._explored(claim.env, [claim.better, claim.than])
-        return figure2.difference(
-            explorations, claim.quantity, claim.env, claim.better, claim.than, resamples=self.resamples, rng=self.rng
-        )
+        of_claim = claim.quantity, claim.env, claim.better, claim.than
+        return figure2.difference(explorations, *of_claim, self.confidence)
 
-    def _spread(self, groups: Sequence[stats.Matrix]) -> stats.Spread:
+    def _estimate(self, groups: Sequence[Matrix]) -> Estimate:
         sized = isinstance(self.claim, paper.SizeClaim)
-        return stats.spread(groups, resamples=self.resamples, rng=self.rng, fixed_tasks=sized)
+        return estimation.estimate(groups, sum(map(np.size, groups)), self.confidence, fixed_tasks=sized)
 
     def _measured(self, row: str, column: str, iteration: int | None) -> Measurement:
         """The measurement of a cell after the last iteration, or after `iteration` (fewer, if the method has fewer)."""
@@ -177,7 +176,7 @@ class _Estimator:
 
     def _require(self, reasons: Iterable[str]) -> None:
         """Raise `UserError` with all `reasons` against a test, each once, if there are any and they count."""
-        unique = [] if self.as_if else list(dict.fromkeys(reasons))
+        unique = [] if self.miniature else list(dict.fromkeys(reasons))
         if unique:
             raise UserError(f"not about the claim: {'; '.join(unique)}.")
 
@@ -187,13 +186,13 @@ def _fewer(count: int, expected: int | None, where: str) -> Iterator[str]:
         yield f"{count} of the paper's {expected} instructions on {where}"
 
 
-def _weighted(measured: Mapping[str, Measurement], weights: Mapping[str, float], seeds: Sequence[int]) -> stats.Matrix:
+def _weighted(measured: Mapping[str, Measurement], weights: Mapping[str, float], seeds: Sequence[int]) -> Matrix:
     """Rewards x 100 of several methods on the tasks that all of them have, weighted and summed."""
-    points = {row: stats.points(m.records) for row, m in measured.items()}
+    points = {row: estimation.points(m.records) for row, m in measured.items()}
     tasks = sorted(set.intersection(*({task for task, _, _ in of_row} for of_row in points.values())), key=str)
     if not tasks or not seeds:
         raise UserError(f"{' and '.join(measured)} have no instruction, or no seed, in common.")
     values_ts = np.zeros((len(tasks), len(seeds)))
     for row, of_row in points.items():
-        values_ts += 100.0 * weights[row] * stats.matrix(of_row, tasks, seeds)
+        values_ts += 100.0 * weights[row] * estimation.matrix(of_row, tasks, seeds)
     return values_ts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -35,13 +35,13 @@ class ClaimColumn(Strict):
 class ClaimRow(Strict):
     """A row: its place in the paper, its cells x 100 by column, and its `model` if it is not that of the file.
 
-    `rival`: the row whose cells a reproduction must tell from these.
+    `rival`: the row whose cells a run must tell from these.
     """
 
     label: str
     place: str
     model: str | None = None
-    rival: str | None = None
+    rival: str
     cells: dict[str, float] = Field(min_length=1)
 
 
@@ -81,27 +81,29 @@ class Statement(Strict):
         """The columns of the paper's table that it is about."""
         return [*filter(None, [getattr(self, "column", None)]), *getattr(self, "among", [])]
 
-    @property
-    def limits(self) -> tuple[float, float]:
-        """The ends of the range in which its numbers lie if it is true: of an order, those above 0."""
-        return 0.0, math.inf
-
 
 class SizeClaim(Statement):
-    """It states a size: `value`, in points or per cent, within `tolerance`.
+    """It states a size: `value`, in points or per cent, the number of one run, or a range.
 
     `rival`: what one run would have to give if the claim were false, such as the baseline's number, or no difference.
-    Then `value` is the number of one run. Without a rival the claim is the range alone.
+    Instead of a rival, a range has a `tolerance`.
     """
 
     value: float
-    tolerance: float = Field(gt=0.0)
     rival: float | None = None
+    tolerance: Annotated[float, Field(gt=0.0)] | None = None
+
+    @model_validator(mode="after")
+    def _rival_or_tolerance(self) -> Self:
+        if (self.rival is None) == (self.tolerance is None):
+            raise ValueError("give either `rival` or `tolerance`")
+        return self
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The ends of the range in which its number lies if it is true; they belong to it."""
-        return self.value - self.tolerance, self.value + self.tolerance
+        """The ends of a range, which belong to it; none at 0 or 100, where a share ends anyway."""
+        low, high = self.value - (self.tolerance or 0.0), self.value + (self.tolerance or 0.0)
+        return (-math.inf if low <= 0.0 else low), (math.inf if high >= 100.0 else high)
 
 
 class CellClaim(SizeClaim):
@@ -110,7 +112,6 @@ class CellClaim(SizeClaim):
     kind: Literal["cell"] = "cell"
     row: str
     column: str
-    tolerance: float
 
 
 class OrderingClaim(Statement):
@@ -153,12 +154,6 @@ class ShareClaim(SizeClaim):
     env: str
     outcome: Literal["success", "hard_negative", "failure", "extreme"]
     threshold: Threshold
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        """As of any size, without an end at 0 or 100, where a share ends anyway."""
-        low, high = super().limits
-        return (-math.inf if low <= 0.0 else low), (math.inf if high >= 100.0 else high)
 
 
 class ShareDifferenceClaim(SizeClaim):
@@ -236,15 +231,13 @@ class SuccessTable(Strict):
 class Claims(Strict):
     """The paper's table, in its order, and its statements by name.
 
-    `model` and `protocol` are those of the paper's experiments, `tolerance` is that of cells in points, `hard_negative`
-    the reward thresholds for shares (the paper's first), `explored` the number of training instructions.
-    `success_tables` are those of other papers.
+    `model` and `protocol` are those of the paper's experiments, `hard_negative` the reward thresholds for shares (the
+    paper's first), `explored` the number of training instructions. `success_tables` are those of other papers.
     """
 
     source: str
     model: str = ""
     protocol: Protocol = "paper"
-    tolerance: float = 0.0
     hard_negative: list[Threshold] = Field(default_factory=list)
     explored: dict[str, int] = Field(default_factory=dict)
     columns: dict[str, ClaimColumn]
@@ -261,10 +254,9 @@ class Claims(Strict):
         used += [concerned for fact in self.facts for concerned in fact.cells.items()]
         if unknown := [row for row, _ in used if row not in self.rows | self.ablations]:
             raise ValueError(f"`{unknown[0]}` is not a key of `rows`")
-        if rivals := [row.rival for row in (self.rows | self.ablations).values() if row.rival]:
-            unknown = [rival for rival in rivals if rival not in self.rows | self.ablations]
-            if unknown:
-                raise ValueError(f"`rival`: `{unknown[0]}` is not a key of `rows`")
+        rows = self.rows | self.ablations
+        if unknown := [row.rival for row in rows.values() if row.rival not in rows]:
+            raise ValueError(f"`rival`: `{unknown[0]}` is not a key of `rows`")
         used += [(name, statement.columns) for name, statement in self.statements.items()]
         for name, columns in used:
             for column in columns:
@@ -289,8 +281,7 @@ class Claims(Strict):
                 row=key,
                 column=column,
                 value=value,
-                tolerance=self.tolerance,
-                rival=self.value(row.rival, column) if row.rival else None,
+                rival=self.value(row.rival, column),
                 text=f"average reward {value:g}",
                 place=f"{row.place}, {self.columns[column].label}",
                 model=row.model,

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist
 from typing import Literal, NamedTuple
 
+import numpy as np
 from tabulate import tabulate
 
 from coevolve import escaping
 from coevolve.errors import UserError
 from coevolve.records.base import Record
 from coevolve.records.episodes import Scalar
-from coevolve.report import evaluation_result, stats
+from coevolve.report import estimation, evaluation_result, stats
 from coevolve.report.evaluation_result import SAMPLING, SETTINGS, EvaluationResult, SplitResult
 
 Quantity = Literal["mean_reward", "success_rate"]
 #: The text of a setting that is null, such as no limit.
 NULL = "none"
-NORMAL = NormalDist()
-#: Power of the test that finds the smallest difference that could be seen.
-POWER = 0.8
+#: Of the intervals, and half the width of a normal one in standard errors.
+CONFIDENCE = 0.95
+NORMAL = NormalDist().inv_cdf((1.0 + CONFIDENCE) / 2.0)
 LABELS: dict[Quantity, str] = {"mean_reward": "average reward", "success_rate": "success rate"}
 
 
@@ -48,68 +48,37 @@ class SettingPair(NamedTuple):
         ]
 
 
-@dataclass(frozen=True)
-class MeanDifference:
-    """b minus a in [-1, 1], with its standard error.
-
-    `paired`: over the same tasks. `bound`: the error is an upper bound. `ends`: of the 95 % interval; None: those of a
-    normal distribution with this error.
-    """
-
-    quantity: Quantity
-    value: float
-    error: float
-    paired: bool
-    bound: bool = False
-    ends: tuple[float, float] | None = None
-
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval."""
-        half = NORMAL.inv_cdf(0.975) * self.error
-        return self.ends or (self.value - half, self.value + half)
-
-    def sentence(self) -> str:
-        """The difference, its interval and p-value, and the smallest difference that could be seen, in points."""
-        label, (low, high) = LABELS[self.quantity], self.interval()
-        points = f"{label}: {100 * self.value:+.1f} points"
-        span = f"{points} [{100 * low:+.1f}, {100 * high:+.1f}]"
-        if self.error:
-            how = "paired by task" if self.paired else "not paired"
-            bound = "; a deviation is not stated, so the largest possible one is used" if self.bound else ""
-            visible = 100 * _detectable(self.error)
-            return (
-                f"{span}, p = {stats.two_sided_p(self.value, self.error):.2g} ({how}{bound}); "
-                f"smallest difference that could be seen (80 % power at level 5 %): {visible:.1f} points."
-            )
-        if self.paired and not self.value:
-            return f"{label}: no task differs; this shows nothing about other tasks."
-        if self.paired:
-            return f"{points}; all tasks differ equally, so no error can be estimated."
-        return f"{span} (not paired)." if self.ends else f"{points}; no error can be estimated from these means."
-
-
 class EstimatedDifference(Record):
-    """A `MeanDifference` as JSON: second minus first, with its 95 % interval.
+    """Second minus first in [-1, 1], with its 95 % interval.
 
-    `p` and `detectable` (the smallest difference with 80 % power at level 5 %) are null without an error.
+    `paired`: over the same tasks. `bound`: a deviation is not stated, so the interval is the widest possible one.
+    `detectable`: the smallest difference with 80 % power at level 5 %; null without an error.
     """
 
     quantity: Quantity
     value: float
     low: float
     high: float
-    p: float | None
     detectable: float | None
     paired: bool
-    bound: bool
+    bound: bool = False
 
-    @classmethod
-    def of(cls, difference: MeanDifference) -> EstimatedDifference:
-        """The numbers of a difference."""
-        (low, high), error = difference.interval(), difference.error
-        values = {name: getattr(difference, name) for name in ("quantity", "value", "paired", "bound")}
-        p = stats.two_sided_p(difference.value, error) if error else None
-        return cls(low=low, high=high, p=p, detectable=_detectable(error) if error else None, **values)
+    def sentence(self) -> str:
+        """The difference and its interval, and the smallest difference that could be seen, in points."""
+        points = f"{LABELS[self.quantity]}: {100 * self.value:+.1f} points"
+        span = f"{points} [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
+        if self.detectable:
+            how = "paired by task" if self.paired else "not paired"
+            bound = "; a deviation is not stated, so the largest possible one is used" if self.bound else ""
+            return (
+                f"{span} ({how}{bound}); smallest difference that could be seen (80 % power at level 5 %): "
+                f"{100 * self.detectable:.1f} points."
+            )
+        if self.paired and not self.value:
+            return f"{LABELS[self.quantity]}: no task differs; this shows nothing about other tasks."
+        if self.paired:
+            return f"{points}; all tasks differ equally, so no error can be estimated."
+        return f"{span} (not paired)." if self.low < self.high else f"{points}; no error can be estimated."
 
 
 class Comparison(Record):
@@ -135,9 +104,9 @@ def comparisons(results: Sequence[EvaluationResult]) -> Iterator[Comparison]:
             if split not in first.splits or split not in other.splits:
                 yield Comparison(**names, comparable=False, settings=(), differences=())
                 continue
-            pairs, measured = setting_pairs(first, other, split), differences(first.splits[split], other.splits[split])
-            estimates = tuple(EstimatedDifference.of(difference) for difference in measured)
-            yield Comparison(**names, comparable=_comparable(pairs), settings=tuple(pairs), differences=estimates)
+            pairs = setting_pairs(first, other, split)
+            measured = tuple(differences(first.splits[split], other.splits[split]))
+            yield Comparison(**names, comparable=_comparable(pairs), settings=tuple(pairs), differences=measured)
 
 
 def compare(results: Sequence[EvaluationResult]) -> Iterator[str]:
@@ -147,11 +116,10 @@ def compare(results: Sequence[EvaluationResult]) -> Iterator[str]:
         for split in sorted({*first.splits, *other.splits}):
             yield from _comparability(first, other, split)
     yield evaluation_result.table(results)
-    for other in others:
-        for split in sorted(first.splits.keys() & other.splits.keys()):
-            yield f"\n{other.label} minus {first.label}, {split}:"
-            for difference in differences(first.splits[split], other.splits[split]):
-                yield f"* {difference.sentence()}"
+    for each in comparisons(results):
+        if each.differences:
+            yield f"\n{each.second} minus {each.first}, {each.split}:"
+            yield from (f"* {difference.sentence()}" for difference in each.differences)
     yield (
         "\nIntervals are over tasks, at 95 %. Each result is of one set of weights: another training of the same "
         "method may differ by more."
@@ -180,7 +148,7 @@ def setting_pairs(a: EvaluationResult, b: EvaluationResult, split: str) -> list[
     return [pair for pair in differing if {pair.a, pair.b} != {NULL, None}]
 
 
-def differences(a: SplitResult, b: SplitResult) -> Iterator[MeanDifference]:
+def differences(a: SplitResult, b: SplitResult) -> Iterator[EstimatedDifference]:
     """The differences of what both state."""
     by_task = {value.task_id: value for value in a.values}
     paired = [(by_task[value.task_id], value) for value in b.values if value.task_id in by_task]
@@ -189,19 +157,29 @@ def differences(a: SplitResult, b: SplitResult) -> Iterator[MeanDifference]:
         successes = [float(y.success) - float(x.success) for x, y in paired]
         by_quantity: dict[Quantity, list[float]] = {"mean_reward": rewards, "success_rate": successes}
         for quantity, values in by_quantity.items():
-            # What widens a normal interval to Student's.
-            wider = stats.student_quantile(0.975, len(values) - 1) / NORMAL.inv_cdf(0.975)
-            error = stdev(values) / math.sqrt(len(values)) * wider
-            yield MeanDifference(quantity, fmean(values), error, paired=True)
+            of_tasks = estimation.estimate([np.array([values]).T], len(values), CONFIDENCE)
+            yield _difference(quantity, of_tasks.mean, (of_tasks.high - of_tasks.low) / (2 * NORMAL), paired=True)
         return
     if a.mean_reward is not None and b.mean_reward is not None:
-        error = math.hypot(_error(a), _error(b))
         bound = None in (a.reward_deviation, b.reward_deviation)
-        yield MeanDifference("mean_reward", b.mean_reward - a.mean_reward, error, paired=False, bound=bound)
+        error = math.hypot(_error(a), _error(b))
+        yield _difference("mean_reward", b.mean_reward - a.mean_reward, error, paired=False, bound=bound)
     if a.success_rate is not None and b.success_rate is not None:
         counts = a.success_rate * a.tasks, a.tasks, b.success_rate * b.tasks, b.tasks
-        error, ends = stats.pooled_error(*counts), stats.newcombe(*counts)
-        yield MeanDifference("success_rate", b.success_rate - a.success_rate, error, paired=False, ends=ends)
+        of_rates = _difference("success_rate", b.success_rate - a.success_rate, stats.pooled_error(*counts), False)
+        low, high = stats.newcombe(*counts)
+        yield of_rates.model_copy(update={"low": low, "high": high})
+
+
+def _difference(
+    quantity: Quantity, value: float, error: float, paired: bool, bound: bool = False
+) -> EstimatedDifference:
+    """A difference with the interval of a normal distribution with this standard error."""
+    ends = {"low": value - NORMAL * error, "high": value + NORMAL * error}
+    detectable = (NORMAL + NormalDist().inv_cdf(estimation.POWER)) * error or None
+    return EstimatedDifference(
+        quantity=quantity, value=value, **ends, detectable=detectable, paired=paired, bound=bound
+    )
 
 
 def _comparability(a: EvaluationResult, b: EvaluationResult, split: str) -> Iterator[str]:
@@ -246,11 +224,6 @@ def _comparable(pairs: Sequence[SettingPair]) -> bool | None:
     """Whether results with these differing settings are comparable; None if a setting is not stated by both."""
     deciding = [pair.stated for pair in pairs if pair.name not in SAMPLING]
     return False if any(deciding) else None if deciding else True
-
-
-def _detectable(error: float) -> float:
-    """The smallest difference that could be seen with a standard error."""
-    return error * (NORMAL.inv_cdf(0.975) + NORMAL.inv_cdf(POWER))
 
 
 def _settings(result: EvaluationResult, split: str) -> dict[str, Scalar]:

@@ -6,24 +6,22 @@ from typing import NamedTuple, Self
 
 from tabulate import tabulate
 
-from coevolve import seeds
 from coevolve.config.report import ReportConfig
 from coevolve.errors import UserError
 from coevolve.records.base import Record
 from coevolve.records.tables import Estimate
-from coevolve.report import robustness, stats
+from coevolve.report import estimation, robustness
+from coevolve.report.estimation import RewardTable
 from coevolve.report.figure3 import Point
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement
 from coevolve.report.number_text import with_interval
 from coevolve.report.robustness import Collapses
-from coevolve.report.stats import RewardTable
 
 NOTE = (
-    "A difference is decided if its interval excludes 0, with three seeds or more. If the interval contains 0 without "
-    "one of four or more seeds, that seed carries it, and it is no verdict. With fewer than six seeds a decision rests "
-    "on normality; with more, the exact p-value of the signs is given. Conditional: without the seeds in which a "
-    "training of either method collapsed, a statement about the other trainings."
+    "A difference is decided if its interval excludes 0, also without any one of four or more seeds. Exact p: of the "
+    "signs of six or more seeds; it assumes no distribution. Conditional: without the seeds in which a training of "
+    "either method collapsed, a statement about the other trainings."
 )
 COLLAPSED = (
     "Trainings whose policy loses {} points or more against the policy that they start from, with Clopper and "
@@ -74,10 +72,9 @@ class _Row(NamedTuple):
 
 
 def _difference(env: str, later: _Row, earlier: _Row, report: ReportConfig) -> Difference:
-    rng = seeds.generator(0, "differences", env, later.method, earlier.method)
     sides = later.over(earlier.rewards.seeds), earlier.over(later.rewards.seeds)
     try:
-        estimate = stats.difference(*sides, report, rng)
+        estimate = estimation.difference(*sides, report)
     except UserError as error:
         raise UserError(f"`{later.method}` minus `{earlier.method}` on {env}: {error}") from None
     return Difference(env=env, better=later.method, than=earlier.method, estimate=estimate)
@@ -103,11 +100,11 @@ def markdown(
             with_interval(100 * d.estimate.mean, 100 * d.estimate.low, 100 * d.estimate.high),
             d.estimate.n_tasks,
             d.estimate.n_seeds,
-            robustness.outcome(d.estimate, report.confidence),
-            robustness.basis(d.estimate, report.confidence),
+            "decided" if estimation.decided(d.estimate, report.confidence) else "undecided",
+            "" if (p := robustness.sign_flip_p([*d.estimate.seed_means.values()])) is None else f"{p:.3f}",
             with_interval(100 * rest[0], 100 * rest[1], 100 * rest[2]) if rest else "",
         ])  # fmt: skip
-    head = ["environment", "difference", "average reward x 100", "tasks", "seeds", "verdict", "basis", "conditional"]
+    head = ["environment", "difference", "average reward x 100", "tasks", "seeds", "verdict", "exact p", "conditional"]
     parts = ["## Differences, paired by task and seed", *filter(None, [remark]), NOTE, tabulate(rows, head, "github")]
     if trainings:
         explained = COLLAPSED.format(f"{100 * report.collapse:g}")

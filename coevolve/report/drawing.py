@@ -13,6 +13,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from coevolve.report.number_text import readable
 from coevolve.storage import files
 
@@ -27,13 +29,19 @@ SERIES = {
     "#0b66c3": "#6cb0ff", "#c4560a": "#ff9d5c", "#1c7c3f": "#66c78a", "#a3267f": "#f08ad0",
     "#6b4fbb": "#b5a1ff", "#8a6d00": "#dcc04e", "#00818a": "#5cd0d8", "#b3261e": "#ff8a80",
 }  # fmt: skip
-_VARIABLES = {colour: f"--c{number}" for number, colour in enumerate(SERIES)} | {"#ffffff": "--page"}
+#: On a dark page, other colours than those that stand in the file, which programs without this rule show.
+_DARK = "\n".join(
+    f'  .drawn [style*="{of}: {light}"] {{ {of}: {dark} !important }}'
+    for light, dark in {**SERIES, "#ffffff": "#161718"}.items()
+    for of in ("fill", "stroke")
+)
 #: Rules of an SVG's class, which hold in a file of its own and inside a page. Marks are named when pointed at.
 _RULES = f"""<style>
 .drawn {{ color-scheme: light dark; color: #1b1b1b; fill: currentColor; font-family: system-ui, sans-serif;
-  stroke-linejoin: round; {"; ".join(f"{name}: {colour}" for colour, name in _VARIABLES.items())} }}
+  stroke-linejoin: round }}
 @media (prefers-color-scheme: dark) {{
-  .drawn {{ color: #e6e6e6; {"; ".join(f"{_VARIABLES[a]}: {b}" for a, b in {**SERIES, "#ffffff": "#161718"}.items())} }}
+  .drawn {{ color: #e6e6e6 }}
+{_DARK}
 }}
 </style>"""
 _TIP = "tip:"
@@ -171,12 +179,35 @@ def write(path: Path, draw: Callable[[], Figure]) -> None:
 
 
 def drawn(draw: Callable[[], Figure]) -> Figure:
-    """The figure in the style of all figures, with its layout fixed."""
+    """The figure in the style of all figures, with its layout fixed, without panels whose curves have one point."""
     with _style():
         figure = draw()
+        _drop_single_points(figure)
         figure.draw_without_rendering()
     figure.set_layout_engine("none")
     return figure
+
+
+def _drop_single_points(figure: Figure) -> None:
+    """Remove panels whose curves have one point, the value of which stands in the numbers; the others move up."""
+    kept = [axes for axes in figure.axes if not _is_single_point(axes)]
+    if len(kept) == len(figure.axes):
+        return
+    rows, columns = figure.axes[0].get_gridspec().get_geometry()  # type: ignore[union-attr]
+    for axes in set(figure.axes) - set(kept):
+        axes.remove()
+    needed = -(-len(kept) // columns)
+    figure.set_figheight(figure.get_figheight() * max(1, needed) / rows)
+    grid = figure.add_gridspec(max(1, needed), columns)
+    for number, axes in enumerate(kept):
+        axes.set_subplotspec(grid[divmod(number, columns)])
+    if not kept:
+        figure.text(0.5, 0.5, "One iteration, so there are no curves; the numbers have its values.", ha="center")
+
+
+def _is_single_point(axes: Axes) -> bool:
+    x_values = {round(x) for line in axes.lines for x in np.asarray(line.get_xdata(), dtype=float).tolist()}
+    return len(x_values) == 1 and not axes.patches
 
 
 def _style(**options: str) -> AbstractContextManager[None]:
@@ -192,8 +223,8 @@ def _style(**options: str) -> AbstractContextManager[None]:
 def svg(figure: Figure) -> bytes:
     """The figure as an SVG image with texts as text, for light and dark pages; equal figures give equal bytes.
 
-    Black becomes `currentColor`, and white and the colours of series become variables. The only ids are digests of
-    what they name, so that images can stand together in one page.
+    Black becomes `currentColor`. The only ids are digests of what they name, so that images can stand together in one
+    page.
     """
     title, buffer = str(figure.get_label()), io.StringIO()
     # By default, the file contains the date and random ids.
@@ -202,7 +233,6 @@ def svg(figure: Figure) -> bytes:
     inside = "(?=[^<>]*>)"  # a tag, and not in a text
     content = re.sub(rf"<g id=([\"']){_TIP}(.*?)\1>", r"<g><title>\2</title>", buffer.getvalue())
     content = re.sub(f"(#000000|(?<=: )black){inside}", "currentColor", content)
-    content = re.sub(f"({'|'.join(_VARIABLES)}){inside}", lambda colour: f"var({_VARIABLES[colour[0]]})", content)
     content = re.sub(r'(?<=<g) id="[^"]*"|(?<= )font-family: [^;"]*; | transform="rotate\(-0 [^"]*\)"', "", content)
     content = re.sub(rf"(\d\.\d\d)\d+{inside}", r"\1", content)
     head = f'<svg class="drawn" role="img"\\1><title>{escape(title)}</title>{_RULES}'

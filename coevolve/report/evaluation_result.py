@@ -14,14 +14,14 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from tabulate import tabulate
 
-from coevolve import escaping, seeds
+from coevolve import escaping
 from coevolve.config.report import ReportConfig
 from coevolve.errors import UserError, suggestion
 from coevolve.records.base import Record
 from coevolve.records.episodes import Reward, Sampling, Scalar, StopReason, Trajectory
 from coevolve.records.evaluation import EpisodeNotes, EvalRecord, TurnFlaw
 from coevolve.records.provenance import Provenance
-from coevolve.report import flaws, stats
+from coevolve.report import estimation, flaws, stats
 from coevolve.report.number_text import with_interval
 from coevolve.rollout import EvaluationConfig
 from coevolve.settings.protocol import Quirks
@@ -49,7 +49,7 @@ SAMPLING = ("temperature", "top_p", "max_new_tokens", "context")
 #: Keys of an environment's section that select tasks or experts, or that only readers see.
 _NOT_OF_EPISODES = ("kind", "label", "splits", "tasks", "experts", "expected")
 NAME = "result.json"
-_REPORT = ReportConfig(bootstrap=10_000, confidence=0.95, collapse=0.2)
+_REPORT = ReportConfig(confidence=0.95, collapse=0.2)
 
 
 class TaskResult(Record):
@@ -240,8 +240,7 @@ def _training(record: Provenance, folder: Path) -> dict[str, Scalar]:
 
 def _split(records: Sequence[EvalRecord]) -> SplitResult:
     rewards, n = [record.reward for record in records], len(records)
-    rng = seeds.generator(0, "evaluation_result", records[0].split)
-    reward = stats.estimate(records, report=_REPORT, rng=rng)
+    reward = estimation.of_records(records, report=_REPORT)
     successes = sum(record.success for record in records)
     return SplitResult(
         tasks=n,

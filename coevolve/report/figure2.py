@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coevolve import seeds as seeds_of
 from coevolve.config.report import ReportConfig
 from coevolve.errors import UserError
 from coevolve.records.base import Record
 from coevolve.records.episodes import Agent
 from coevolve.records.tables import Estimate
-from coevolve.report import drawing, stats
+from coevolve.report import drawing, estimation
 from coevolve.report.exploration import Exploration, of, seeds
 from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import readable, with_interval
@@ -95,12 +94,10 @@ def difference(
     env: str,
     better: str,
     than: str,
-    *,
-    resamples: int,
-    rng: np.random.Generator,
-) -> stats.Spread:
+    confidence: float,
+) -> Estimate:
     """Paired by instruction: failures of a seed, or reward x 100; raises `UserError` if none is shared."""
-    return _spread(_paired(explorations, quantity, env, better, than), quantity, env, resamples, rng)
+    return _estimate(_paired(explorations, quantity, env, better, than), quantity, env, confidence)
 
 
 def _paired(
@@ -150,16 +147,14 @@ def _caption(report: ReportConfig) -> str:
     )
 
 
-def _spread(
-    by_key: Mapping[tuple[str, int], float], quantity: str, env: str, resamples: int, rng: np.random.Generator
-) -> stats.Spread:
+def _estimate(by_key: Mapping[tuple[str, int], float], quantity: str, env: str, confidence: float) -> Estimate:
     """Numbers are summed over the tasks that have one, rewards averaged over tasks and multiplied by 100."""
     if not by_key:
         raise UserError(f"Figure 2, {env}: the methods share no failure.")
     names, numbers = sorted({task for task, _ in by_key}), sorted({seed for _, seed in by_key})
     scale = len(names) if quantity == "number" else 100.0
     cells = [(task, seed, scale * value) for (task, seed), value in sorted(by_key.items())]
-    return stats.spread([stats.matrix(cells, names, numbers)], resamples=resamples, rng=rng)
+    return estimation.estimate([estimation.matrix(cells, names, numbers)], len(by_key), confidence)
 
 
 def _panel(explorations: Sequence[Exploration], env: str, report: ReportConfig) -> Panel:
@@ -171,15 +166,11 @@ def _panel(explorations: Sequence[Exploration], env: str, report: ReportConfig) 
         for method, agent in sides:
             of_method = values(explorations, quantity, method, env, base, agent)
             kept = of_method if quantity == "number" else {key: of_method[key] for key in of_method.keys() & shared}
-            rng = seeds_of.generator(0, "figure2", env, quantity, method, str(agent))
             if kept:
-                spread = _spread(kept, quantity, env, report.bootstrap, rng)
-                estimate = stats.as_estimate(spread, len(kept), report.confidence)
+                estimate = _estimate(kept, quantity, env, report.confidence)
                 bars.append(Bar(quantity=quantity, method=method, agent=agent, estimate=estimate))
         if paired := _paired(explorations, quantity, env, ours, base):
-            rng = seeds_of.generator(0, "figure2", env, quantity)
-            spread = _spread(paired, quantity, env, report.bootstrap, rng)
-            differences[quantity] = stats.as_estimate(spread, len(paired), report.confidence)
+            differences[quantity] = _estimate(paired, quantity, env, report.confidence)
     failed = failed_by_sft(explorations, base, env)
     explored = of(explorations, base, env)
     return Panel(

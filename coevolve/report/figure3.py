@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from coevolve import seeds
 from coevolve.config.report import ReportConfig
 from coevolve.config.suite import Suite
 from coevolve.records.base import Record
 from coevolve.records.tables import Estimate
-from coevolve.report import drawing, stats
+from coevolve.report import drawing, estimation, stats
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, common_setting, final
 from coevolve.report.number_text import readable, with_interval
@@ -98,8 +97,7 @@ def draw(data: Curves, labels: ReportLabels) -> Figure:
 
 
 def _point(m: Measurement, report: ReportConfig) -> Point:
-    rng = seeds.generator(0, "figure3", m.method, m.env, m.split, m.iteration)
-    estimate = stats.estimate(m.records, report=report, rng=rng)
+    estimate = estimation.of_records(m.records, report=report)
     return Point(method=m.method, env=m.env, split=m.split, iteration=m.iteration, estimate=estimate, sources=m.sources)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from coevolve.records.tables import Estimate
-from coevolve.report import drawing, robustness, stats
+from coevolve.report import drawing, estimation
 from coevolve.report.differences import Difference
 from coevolve.report.labels import ReportLabels
 
@@ -49,15 +49,15 @@ def outcome(shown: Sequence[Difference], labels: ReportLabels, confidence: float
     if not shown:
         return ""
     than = BASELINE if any(each.than == BASELINE for each in shown) else shown[0].than
+    named = [each for each in shown if each.than == than]
+    words = ["decided" if estimation.decided(each.estimate, confidence) else "undecided" for each in named]
     of_envs = [
-        f"{points(each.estimate)} on {labels.env(each.env)} ({robustness.outcome(each.estimate, confidence)})"
-        for each in shown
-        if each.than == than
+        f"{points(each.estimate)} on {labels.env(each.env)} ({word})" for each, word in zip(named, words, strict=True)
     ]
-    few = any(each.estimate.n_seeds < stats.MIN_SEEDS for each in shown)
+    few = any(each.estimate.n_seeds < estimation.MIN_SEEDS for each in shown)
     return (
         f"{labels.method(shown[0].better)} minus {labels.method(than)}, points of average reward x 100: "
-        f"{', '.join(of_envs)}.{f' Fewer than {stats.MIN_SEEDS} seeds decide nothing.' * few}"
+        f"{', '.join(of_envs)}.{f' Fewer than {estimation.MIN_SEEDS} seeds decide nothing.' * few}"
     )
 
 
@@ -74,8 +74,8 @@ def rows(shown: Sequence[Difference], labels: ReportLabels) -> Iterator[tuple[st
         yield f"{labels.method(each.than)}{of_env}   {points(each.estimate)}", each.estimate
 
 
-def draw(title: str, name: str, named: Sequence[tuple[str, Estimate | None]]) -> Figure:
-    """Differences with their intervals, hollow where one contains 0; a row without an estimate is a heading.
+def draw(title: str, name: str, named: Sequence[tuple[str, Estimate | None]], confidence: float) -> Figure:
+    """Differences with their intervals, filled where one is decided; a row without an estimate is a heading.
 
     `name` stands above the rows, `title` is the figure's for readers who do not see it.
     """
@@ -85,8 +85,9 @@ def draw(title: str, name: str, named: Sequence[tuple[str, Estimate | None]]) ->
     for y, (_, estimate) in enumerate(named):
         if estimate is not None:
             mean, low, high = (100 * each for each in (estimate.mean, estimate.low, estimate.high))
+            filled = estimation.decided(estimate, confidence)
             axes.plot([low, high], [y, y], color=colour, linewidth=2)
-            axes.plot(mean, y, "o", color=colour, markerfacecolor=colour if low > 0 or high < 0 else "#ffffff")
+            axes.plot(mean, y, "o", color=colour, markerfacecolor=colour if filled else "#ffffff")
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set(yticks=range(len(named)), yticklabels=[text for text, _ in named], ylim=(len(named) - 0.5, -0.5))
     for text, (_, estimate) in zip(axes.get_yticklabels(), named, strict=True):

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
@@ -31,8 +32,7 @@ from coevolve.report.page_sections import FURTHER, SECTIONS, FigureSection
 from coevolve.report.page_template import TEMPLATE
 from coevolve.report.regime import RegimeCheck
 from coevolve.report.table import IN_BRACKETS, Footnote, Table, estimate_text
-from coevolve.report.verdict_tables import miniature_table, verdict_table
-from coevolve.report.verdicts import OUTCOMES, Verdict
+from coevolve.report.verdicts import Verdict
 from coevolve.report.why import splits, tables
 from coevolve.storage import product_file
 
@@ -154,12 +154,12 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
     files = {path.name: path for path in sorted(page.paths, key=lambda path: path.name)}
     judged = product_file.read(files["verdicts.json"], list[Verdict]) if "verdicts.json" in files else []
     compared = _compared(files)
+    in_words = functools.partial(verdicts.in_words, claims=claims, labels=run.labels)
     shown = {
         f"{path.stem}-{number}": {
             "title": section_title(path.stem),
             "id": f"{path.stem}-{number}",
-            "table": table,
-            "parts": _parts(table),
+            **_shown(table),
             "data": page.address(path),
         }
         for path in files.values()
@@ -191,12 +191,10 @@ def report(page: PageFiles, run: RunSettings, claims: Claims, jobs: Mapping[str,
         further=further,
         texts=list(_texts(files, run.labels, page, elsewhere)),
         provenance=_provenance(jobs.values()),
-        verdicts={
-            outcome: verdict_table(group, claims, run.labels)
-            for outcome in OUTCOMES
-            if (group := [v for v in judged if v.verdict == outcome])
-        },
-        miniature=miniature_table(judged, claims, run.labels),
+        verdict_heads=verdicts.HEADS,
+        verdict_text=f"{verdicts.summary(judged)} {verdicts.ALONE}",
+        verdicts=verdicts.rows(judged, in_words),
+        miniature=verdicts.rows(judged, in_words, miniature=True),
         miniature_text=f"{verdicts.miniature_summary(judged)} {verdicts.MINIATURE}",
         verdict_file=page.address(files["verdicts.json"]) if "verdicts.json" in files else "",
     )
@@ -229,7 +227,7 @@ def _differences(compared: Sequence[Difference], run: RunSettings) -> str:
         return ""
     method, named = run.labels.method(compared[0].better), list(first_screen.rows(compared, run.labels))
     title, name = f"{method} minus other rows", f"{method} minus ..."
-    return _inline(drawing.svg(drawing.drawn(lambda: first_screen.draw(title, name, named))).decode())
+    return _inline(drawing.svg(drawing.drawn(lambda: first_screen.draw(title, name, named, run.confidence))).decode())
 
 
 def _inline(image: str) -> str:
@@ -237,19 +235,23 @@ def _inline(image: str) -> str:
     return image[image.index("<svg") :]
 
 
-def _parts(table: Table) -> list[TablePart]:
-    """The rows that ran, with the columns that did; and the rows that did not, folded."""
+def _shown(table: Table) -> dict[str, Any]:
+    """The rows that ran, with the columns that did; and the rows that did not, folded. Notes have letters in order."""
     ran = [(cell.row, cell.column) for cell in table.cells if cell.estimate]
     rows, columns = ({key[side] for key in ran} for side in (0, 1))
     parts = [TablePart("", _chosen(table.rows, rows), _chosen(table.columns, columns), [])]
     if left := _chosen(table.rows, table.rows.keys() - rows):
         parts.append(TablePart(f"Rows that were not run: {', '.join(left.values())}", left, table.columns, []))
+    letters = iter(ascii_lowercase)
+    lettered: dict[str, Footnote] = {}
     for part, note in itertools.product(parts, table.footnotes):
         if any(row in part.rows and column in part.columns for row, column in note.cells) or not (
             note.cells or part.title
         ):
-            part.notes.append(note)
-    return parts
+            if note.mark not in lettered:
+                lettered[note.mark] = note.model_copy(update={"mark": next(letters)})
+            part.notes.append(lettered[note.mark])
+    return {"table": table.model_copy(update={"footnotes": tuple(lettered.values())}), "parts": parts}
 
 
 def _chosen(labels: Mapping[str, str], keys: Collection[str]) -> dict[str, str]:

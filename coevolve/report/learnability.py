@@ -7,7 +7,7 @@ import numpy as np
 
 from coevolve.agent_data.records import visits
 from coevolve.records.episodes import Trajectory
-from coevolve.report.stats import Vector
+from coevolve.report.estimation import Vector
 
 #: The rise of a value from the first to the last step of a training, and what it leaves of each visit to a task.
 Line = tuple[float, Vector]

@@ -38,6 +38,11 @@ TEMPLATE = """\
 {%- endmacro -%}
 {%- macro table_section(each, first) -%}
 <h2 id="{{ each.id }}">{{ each.title }}, {{ each.table.unit }}</h2>
+<p class="quiet">{{ each.table.caption | replace(in_brackets, "Brackets: intervals; below them the paper's cell") }} Data: <a href="{{ each.data }}">{{ each.data.rpartition("/")[2] }}</a>.
+{% if first and view %}
+Every measured number links to its episodes in the <a href="{{ view }}">view</a> (<code>coevolve view</code> writes it); <code>coevolve why CELL</code> walks back further.
+{% endif %}
+</p>
 {% for part in each.parts %}
 {% if part.title %}
 <details><summary>{{ part.title }}</summary>
@@ -59,11 +64,6 @@ TEMPLATE = """\
 {{ listed(each, part.notes) }}
 {% endif %}
 {% endfor %}
-<p class="quiet">{{ each.table.caption | replace(in_brackets, "Brackets: intervals; below them the paper's cell") }} Data: <a href="{{ each.data }}">{{ each.data.rpartition("/")[2] }}</a>.
-{% if first and view %}
-Every measured number links to its episodes in the <a href="{{ view }}">view</a> (<code>coevolve view</code> writes it); <code>coevolve why CELL</code> walks back further.
-{% endif %}
-</p>
 {%- endmacro -%}
 {%- macro figure_section(figure) -%}
 <section aria-labelledby="{{ figure.id }}">
@@ -84,17 +84,14 @@ Every measured number links to its episodes in the <a href="{{ view }}">view</a>
 {% endif %}
 </section>
 {%- endmacro -%}
-{%- macro verdict_rows(table) -%}
+{%- macro verdict_rows(rows) -%}
 <table class="blocks">
-<thead><tr>{% for head in table.heads %}<th scope="col">{{ head }}</th>{% endfor %}</tr></thead>
+<thead><tr>{% for head in verdict_heads %}<th scope="col">{{ head }}</th>{% endfor %}</tr></thead>
 <tbody>
-{% for row in table.rows %}
-<tr>{% for text in row %}{% if loop.first %}<th scope="row">{{ text }}</th>{% else %}<td data-label="{{ table.heads[loop.index0] }}">{{ text }}</td>{% endif %}{% endfor %}</tr>
+{% for row in rows %}
+<tr>{% for text in row %}{% if loop.first %}<th scope="row">{{ text }}</th>{% else %}<td data-label="{{ verdict_heads[loop.index0] }}">{{ text }}</td>{% endif %}{% endfor %}</tr>
 {% endfor %}
 </tbody></table>
-{% for mark, text in table.notes %}
-<p class="quiet">{{ "Note " ~ mark ~ ": " if mark }}{{ text }}</p>
-{% endfor %}
 {%- endmacro -%}
 {%- macro wide(label) -%}
 <div class="wide" tabindex="0" role="region" aria-label="{{ label }}">
@@ -163,7 +160,7 @@ pre { white-space: pre-wrap; }
 {% if tables and differences %}<a href="#differences">Differences</a>{% endif %}
 {% for figure in figures %}<a href="#{{ figure.id }}">{{ figure.title }}</a>{% endfor %}
 {% if verdict_file %}<a href="#verdicts">Verdicts</a>{% endif %}
-{% if miniature.rows %}<a href="#miniature">In the miniature</a>{% endif %}
+{% if miniature %}<a href="#miniature">In the miniature</a>{% endif %}
 {% for figure in further %}<a href="#{{ figure.id }}">{{ figure.title }}</a>{% endfor %}
 {% if picture %}<a href="#the-loop">The loop</a>{% endif %}
 {% if texts %}<a href="#numbers">In numbers</a>{% endif %}
@@ -177,19 +174,14 @@ pre { white-space: pre-wrap; }
 {% endfor %}
 {% if verdict_file %}
 <h2 id="verdicts">Verdicts</h2>
-<p class="quiet">Whether a claim of the paper was reproduced. Data: <a href="{{ verdict_file }}">verdicts.json</a>.</p>
-{% for outcome, table in verdicts.items() if outcome != "not run" %}
-<details><summary>{{ outcome | capitalize }}: {{ table.rows | length }}</summary>
-{% call wide(outcome) %}
-{{ verdict_rows(table) }}
+<p class="quiet">Do the paper's claims agree with these results? {{ verdict_text }} Data: <a href="{{ verdict_file }}">verdicts.json</a>.</p>
+{% if verdicts %}
+{% call wide("Verdicts") %}
+{{ verdict_rows(verdicts) }}
 {% endcall %}
-</details>
-{% endfor %}
-{% if "not run" in verdicts %}
-<p>Not run: {{ verdicts["not run"].rows | length }} claims.</p>
 {% endif %}
 {% endif %}
-{% if miniature.rows %}
+{% if miniature %}
 <h2 id="miniature">In the miniature</h2>
 <p class="quiet">{{ miniature_text }} Data: <a href="{{ verdict_file }}">verdicts.json</a>.</p>
 {% call wide("In the miniature") %}

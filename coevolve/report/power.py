@@ -6,8 +6,8 @@ The noise is that of our own suites: standard deviations of one task, which the 
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import Field
 from tabulate import tabulate
@@ -15,10 +15,10 @@ from tabulate import tabulate
 from coevolve.config.suite import Suite
 from coevolve.records.base import Record
 from coevolve.report import claims as paper
-from coevolve.report import stats
+from coevolve.report import estimation
 from coevolve.report.claims import Claim, Claims
+from coevolve.report.estimation import POWER
 from coevolve.report.number_text import readable
-from coevolve.report.verdicts import HALF_WIDTH, POWER
 from coevolve.settings.section import Strict
 from coevolve.settings.validation import validated
 from coevolve.settings.yaml_files import read_yaml
@@ -35,8 +35,11 @@ class Noise(Strict):
     tasks: float = Field(ge=0.0)
 
 
-@dataclass(frozen=True)
-class ExpectedTest:
+#: A difference, in points, that a suite should see.
+GAP = 3.0
+
+
+class ExpectedTest(NamedTuple):
     """What a claim takes: the distance of the two numbers that are told apart, and the spread of what is measured.
 
     `single_run`: the paper's number is compared with one run, else a mean difference with 0.
@@ -50,28 +53,24 @@ class ExpectedTest:
     def half_width(self, seeds: int, confidence: float) -> float:
         """Half of the expected interval."""
         if self.single_run:
-            return stats.half_width(0.0, self.of_seeds * (seeds + 1), seeds, confidence)
-        return stats.half_width(self.of_tasks, self.of_seeds, seeds, confidence)
+            return estimation.single_run_width(self.of_seeds, seeds, confidence)
+        return estimation.half_width(self.of_tasks, self.of_seeds, seeds, confidence)
 
     def power(self, seeds: int, confidence: float) -> float:
-        """The probability of a decision, if the paper's numbers are the truth (noncentral Student's distribution)."""
-        from scipy.stats import nct
-
-        if seeds < stats.MIN_SEEDS:
-            return 0.0
-        error = math.sqrt(self.of_seeds * (1 + 1 / seeds) if self.single_run else self.of_tasks + self.of_seeds / seeds)
-        limit, distance = self.half_width(seeds, confidence) / error, self.gap / error
-        return float(nct.sf(limit, seeds - 1, distance))
+        """The probability of a decision, if the paper's numbers are the truth."""
+        if self.single_run:
+            return estimation.single_run_power(self.gap, self.of_seeds, seeds, confidence)
+        return estimation.power(self.gap, self.of_tasks, self.of_seeds, seeds, confidence)
 
     def seeds_needed(self, confidence: float) -> int | None:
         """Seeds that decide with the power `POWER`; None: no number of them."""
-        return next((s for s in range(stats.MIN_SEEDS, 200) if self.power(s, confidence) >= POWER), None)
+        return estimation.seeds_needed(lambda seeds: self.power(seeds, confidence))
 
 
 class ClaimPower(Record):
     """What is expected of a claim: by number of seeds half of its interval in points and the power to decide it.
 
-    `gap`: the points that are told apart. `seeds_needed` is null if no number of seeds decides it with 80 % power,
+    `gap`: the points that are told apart. `seeds_needed` is null if 200 seeds do not decide it with 80 % power,
     `gpu_hours` (of one seed) if the machine is not known.
     """
 
@@ -86,7 +85,7 @@ class ClaimPower(Record):
 class DifferencePower(Record):
     """What is expected of a difference of two methods on the `tasks` of an environment, in points.
 
-    `half_width` is null below three seeds. `seeds_needed`: to see 3 points in 80 % of runs, null if none suffice.
+    `half_width` is null for one seed. `seeds_needed`: to see 3 points in 80 % of runs, null if none suffice.
     """
 
     env: str
@@ -175,7 +174,7 @@ def expectations(
             row = ClaimPower(
                 claim=name,
                 gap=takes.gap,
-                half_widths={n: takes.half_width(n, confidence) for n in seeds if n >= stats.MIN_SEEDS},
+                half_widths={n: takes.half_width(n, confidence) for n in seeds if n > 1},
                 power={n: takes.power(n, confidence) for n in seeds},
                 seeds_needed=takes.seeds_needed(confidence),
                 gpu_hours=hours(frozenset(claim.methods)) if hours else None,
@@ -199,12 +198,12 @@ def _differences(suite: Suite, noise: Noise) -> Iterator[DifferencePower]:
     seeds, confidence = len(suite.seeds), suite.report.confidence
     for env in suite.envs.values():
         tasks = env.expected.evaluate if env.expected else 1
-        spread = ExpectedTest(HALF_WIDTH, noise.tasks**2 / tasks, noise.trainings**2 / tasks, single_run=False)
+        spread = ExpectedTest(GAP, noise.tasks**2 / tasks, noise.trainings**2 / tasks, single_run=False)
         yield DifferencePower(
             env=env.label,
             tasks=tasks,
             seeds=seeds,
-            half_width=spread.half_width(seeds, confidence) if seeds >= stats.MIN_SEEDS else None,
+            half_width=spread.half_width(seeds, confidence) if seeds > 1 else None,
             seeds_needed=spread.seeds_needed(confidence),
         )
 
@@ -212,7 +211,7 @@ def _differences(suite: Suite, noise: Noise) -> Iterator[DifferencePower]:
 def text(outlook: Expectations) -> str:
     """The expectations as tables in Markdown."""
     pairs, hours = math.comb(outlook.methods, 2), outlook.gpu_hours
-    head = ["environment", "tasks", "seeds", "+- points", f"seeds to see {HALF_WIDTH:g} points in {POWER:.0%}"]
+    head = ["environment", "tasks", "seeds", "+- points", f"seeds to see {GAP:g} points in {POWER:.0%}"]
     rows = [
         (
             each.env,

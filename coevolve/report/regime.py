@@ -12,26 +12,26 @@ from statistics import fmean
 
 from tabulate import tabulate
 
-from coevolve import seeds
 from coevolve.config.report import RegimeConfig, ReportConfig
 from coevolve.records.base import Record
 from coevolve.records.episodes import StopReason
 from coevolve.records.evaluation import EvalRecord, ExplorationKey, SummaryKey
 from coevolve.records.pairs import DropReason, KindCount, PairingSummary, PairKind
+from coevolve.records.tables import Estimate
 from coevolve.records.training import TrainReport
-from coevolve.report import exploration, learnability, stats
+from coevolve.report import estimation, exploration, learnability, stats
+from coevolve.report.estimation import RewardTable
 from coevolve.report.exploration import Exploration
 from coevolve.report.labels import ReportLabels
 from coevolve.report.learnability import Score
 from coevolve.report.measurement import Measurement, final
 from coevolve.report.number_text import readable, with_interval
-from coevolve.report.stats import RewardTable
 
 
 class RegimeCheck(Record):
     """A quantity of one environment and seed (None: all seeds) with its threshold in words.
 
-    `value` is a share, a count or a reward; None: not measured. What is undecided (0 in its interval) has not passed.
+    `value` is a share, a count or a reward; None: not measured. What is undecided has not passed.
     """
 
     name: str
@@ -48,9 +48,8 @@ class RegimeCheck(Record):
         """The result in words."""
         if self.passed is None:
             return "not measured"
-        if self.low is not None and self.high is not None and self.low <= 0.0 <= self.high:
-            return "undecided"
-        return "passes" if self.passed else "FAILS"
+        undecided = not self.passed and self.high is not None and self.high >= 0.0
+        return "passes" if self.passed else "undecided" if undecided else "FAILS"
 
 
 @dataclass(frozen=True)
@@ -165,27 +164,26 @@ def _ranked(count: KindCount) -> float:
 
 
 def _headroom(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConfig, env: str) -> RegimeCheck:
-    """The gain of SFT from more experts; fewer than three seeds decide nothing."""
+    """The gain of SFT from more experts."""
     more, base = (_records(evidence, method, env) for method in (limits.headroom, "sft"))
     name = f"headroom: {limits.headroom} minus sft"
     evaluated = [{(record.split, record.task_id, record.seed) for record in records} for records in (more, base)]
     if evaluated[0].isdisjoint(evaluated[1]):
-        return _rise(name, env)
-    sides = RewardTable.of(more), RewardTable.of(base)
-    gain = stats.difference(*sides, report, seeds.generator(0, "regime", env))
-    return _rise(name, env, gain.mean, (gain.low, gain.high) if gain.n_seeds >= stats.MIN_SEEDS else None)
+        return _rise(name, env, None, report)
+    return _rise(name, env, estimation.difference(RewardTable.of(more), RewardTable.of(base), report), report)
 
 
 def _learnability(evidence: RegimeEvidence, limits: RegimeConfig, report: ReportConfig, env: str) -> RegimeCheck:
-    """The rise of the training reward, with Student's interval over seeds; fewer than three seeds decide nothing.
+    """The rise of the training reward over the seeds.
 
     Not measured where the base policy's explorations are missing: steps with other tasks could not be compared.
     """
     practice = {seed: scores for (of_env, seed), scores in evidence.practice.items() if of_env == env}
     before = [_before(evidence, limits.method, env, seed) for seed in practice]
     rises = learnability.rises(list(practice.values()), before) if all(before) else []
-    name = f"learnability: rise of {limits.learnability}'s training reward"
-    return _rise(name, env, stats.mean_of(rises), stats.student_interval(rises, report.confidence))
+    tasks = len({score.task_id for scores in practice.values() for score in scores})
+    rise = estimation.of_means(rises, tasks, report.confidence) if rises else None
+    return _rise(f"learnability: rise of {limits.learnability}'s training reward", env, rise, report)
 
 
 def _before(evidence: RegimeEvidence, method: str, env: str, seed: int) -> dict[str, float]:
@@ -197,11 +195,13 @@ def _before(evidence: RegimeEvidence, method: str, env: str, seed: int) -> dict[
     return {task: fmean(values) for task, values in rewards.items()}
 
 
-def _rise(name: str, env: str, mean: float | None = None, interval: tuple[float, float] | None = None) -> RegimeCheck:
-    low, high = interval or (None, None)
-    passed = None if low is None else low > 0.0
-    threshold = "interval above 0"
-    return RegimeCheck(name=name, env=env, value=mean, low=low, high=high, threshold=threshold, passed=passed)
+def _rise(name: str, env: str, rise: Estimate | None, report: ReportConfig) -> RegimeCheck:
+    """A rise that should be decided and above 0; with too few seeds for a decision it is not measured."""
+    check = RegimeCheck(name=name, env=env, value=rise and rise.mean, threshold="decided, above 0", passed=None)
+    if rise is None or rise.n_seeds < estimation.MIN_SEEDS:
+        return check
+    passed = estimation.decided(rise, report.confidence) > 0
+    return check.model_copy(update={"low": rise.low, "high": rise.high, "passed": passed})
 
 
 def _at_least(name: str, value: float | None, least: float, env: str, seed: int) -> RegimeCheck:

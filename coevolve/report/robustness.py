@@ -1,24 +1,21 @@
-"""What a decided difference rests on: one seed, the normal distribution, trainings that collapsed.
+"""Flags beside an interval: the exact p-value of the seeds' signs, and trainings that collapsed.
 
-No interval of a few seeds repairs a method whose trainings collapse now and then (`benchmarks/intervals.md`), so these
-are flags beside the interval, which remains Student's.
+No rule for a few seeds repairs a method whose trainings collapse now and then (`benchmarks/intervals.md`).
 """
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from itertools import combinations
-from statistics import fmean, variance
+from statistics import fmean
 from typing import NamedTuple
 
 from coevolve.records.tables import Estimate
-from coevolve.report import stats
+from coevolve.report import estimation
 from coevolve.report.figure3 import Point, curve
 from coevolve.report.stats import group_by
 
-#: From this number of seeds on, the exact test of signs can be significant at 5 %: its least p-value is 2 / 2^S.
-SIGN_FLIP_SEEDS = 6
-#: A decided difference that is no verdict.
-CARRIED = "decided, carried by one seed"
+#: Numbers of seeds with which the exact test of signs can be significant at 5 % (its least p-value is 2 / 2^S), and
+#: takes no time.
+SIGN_FLIP_SEEDS = range(6, 17)
 
 
 class Collapses(NamedTuple):
@@ -62,22 +59,13 @@ def _seed_means(points: Sequence[Point]) -> dict[int, float]:
     return {seed: sum(each.n_tasks * each.seed_means[seed] for each in estimates) / tasks for seed in sorted(seeds)}
 
 
-def interval(means: Sequence[float], of_tasks: float, confidence: float) -> tuple[float, float] | None:
-    """An interval from the means of the seeds and the variance by tasks; None with fewer than `stats.MIN_SEEDS`."""
-    if len(means) < stats.MIN_SEEDS:
+def sign_flip_p(means: Sequence[float]) -> float | None:
+    """Exact two-sided p-value of a mean of 0 if the seeds' signs are exchangeable: no distribution is assumed.
+
+    None unless there are `SIGN_FLIP_SEEDS`.
+    """
+    if len(means) not in SIGN_FLIP_SEEDS:
         return None
-    mean, half = fmean(means), stats.half_width(of_tasks, variance(means), len(means), confidence)
-    return mean - half, mean + half
-
-
-def single_seed_decides(means: Sequence[float], of_tasks: float, confidence: float) -> bool:
-    """Whether the interval contains 0 without one of the seeds; False with three seeds, since two decide nothing."""
-    ends = [interval(others, of_tasks, confidence) for others in combinations(means, len(means) - 1)]
-    return any(low <= 0.0 <= high for low, high in filter(None, ends))
-
-
-def sign_flip_p(means: Sequence[float]) -> float:
-    """Exact two-sided p-value of a mean of 0 if the seeds' signs are exchangeable: no distribution is assumed."""
     from scipy.stats import permutation_test
 
     tested = permutation_test(
@@ -86,29 +74,12 @@ def sign_flip_p(means: Sequence[float]) -> float:
     return float(tested.pvalue)
 
 
-def outcome(estimate: Estimate, confidence: float) -> str:
-    """`decided`, `decided, carried by one seed` (which is no verdict) or `undecided`."""
-    if estimate.n_seeds < stats.MIN_SEEDS or estimate.low <= 0.0 <= estimate.high:
-        return "undecided"
-    carried = single_seed_decides([*estimate.seed_means.values()], estimate.of_tasks or 0.0, confidence)
-    return CARRIED if carried else "decided"
-
-
-def basis(estimate: Estimate, confidence: float) -> str:
-    """What a decided difference rests on: the p-value of signs, or with few seeds the normal distribution."""
-    if outcome(estimate, confidence) == "undecided":
-        return ""
-    if len(estimate.seed_means) < SIGN_FLIP_SEEDS:
-        return "rests on normality"
-    return f"sign-flip p {sign_flip_p([*estimate.seed_means.values()]):.3f}"
-
-
 def conditional(estimate: Estimate, collapsed: Collection[int], confidence: float) -> tuple[float, float, float] | None:
-    """Mean and interval over the trainings that did not collapse; None if none collapsed, or too few are left."""
+    """Mean and interval over the trainings that did not collapse; None if none collapsed, or one is left."""
     means = [mean for seed, mean in estimate.seed_means.items() if seed not in collapsed]
     if len(means) == len(estimate.seed_means):
         return None
-    ends = interval(means, estimate.of_tasks or 0.0, confidence)
+    ends = estimation.interval(means, estimate.of_tasks or 0.0, confidence)
     return ends and (fmean(means), *ends)
 
 

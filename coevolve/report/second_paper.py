@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from coevolve import seeds
 from coevolve.config.report import ReportConfig
 from coevolve.config.suite import Suite
-from coevolve.report import flaws, measurement, stats
+from coevolve.report import estimation, flaws, measurement, stats
 from coevolve.report.claims import Claims, SuccessColumn, SuccessRow, SuccessTable
 from coevolve.report.measurement import Measurement
 from coevolve.report.number_text import readable, with_interval
@@ -116,8 +115,7 @@ def _of_cell(row: SuccessRow, spec: SuccessColumn, last: Sequence[Measurement]) 
 
 
 def _rate(measured: Measurement, report: ReportConfig) -> str:
-    rng = seeds.generator(0, "success_table", measured.method, measured.env, measured.split)
-    rate = stats.success_rate(measured.records, report, rng).times(100.0)
+    rate = estimation.success_rate(measured.records, report).times(100.0)
     successes = sum(record.success for record in measured.records)
     several = "s" * (rate.n_seeds > 1)
     run = f"{successes} of {rate.n}, {rate.n_seeds} seed{several}, {measured.model}, {measured.suite}"

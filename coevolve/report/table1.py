@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from itertools import product
 from string import ascii_lowercase
 
-from coevolve import seeds
 from coevolve.config.report import ReportConfig
 from coevolve.config.suite import Suite
 from coevolve.records.episodes import StopReason
 from coevolve.records.tables import Cell, Estimate
-from coevolve.report import flaws, stats
+from coevolve.report import estimation, flaws, stats
 from coevolve.report.claims import Claims
 from coevolve.report.labels import ReportLabels
 from coevolve.report.measurement import Measurement, common_setting, remarks
@@ -133,7 +132,7 @@ class MeasuredCells:
             Cell(
                 row=key[0],
                 column=key[1],
-                estimate=self._estimate(unit, parts, key) if parts else None,
+                estimate=self._estimate(unit, parts) if parts else None,
                 paper=paper.get(key),
                 protocol=setting.protocol,
                 sources=tuple(source for part in parts for source in part.sources),
@@ -153,12 +152,11 @@ class MeasuredCells:
             footnotes=_footnotes(self.claims, paper),
         )
 
-    def _estimate(self, unit: str, parts: Sequence[Measurement], key: Key) -> Estimate:
-        """The mean of the parts' means, x 100. Each cell has its own generator: a new row changes no other."""
-        rng = seeds.generator(0, "table1", *key)
+    def _estimate(self, unit: str, parts: Sequence[Measurement]) -> Estimate:
+        """The mean of the parts' means, x 100."""
         if unit == SUCCESS:  # without a mean column
-            return stats.success_rate(parts[0].records, self.report, rng).times(100.0)
-        return stats.estimate(*(part.records for part in parts), report=self.report, rng=rng).times(100.0)
+            return estimation.success_rate(parts[0].records, self.report).times(100.0)
+        return estimation.of_records(*(part.records for part in parts), report=self.report).times(100.0)
 
 
 def suite_notes(suite: Suite, measured: Iterable[Measurement]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from coevolve.agent_data.records import PoolTask, visits
 from coevolve.records.base import Record
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import ResultFile
-from coevolve.report import drawing, stats
+from coevolve.report import drawing, estimation, stats
 from coevolve.report.drawing import BarRow
 from coevolve.report.labels import ReportLabels
 from coevolve.storage import jsonl
@@ -178,5 +178,5 @@ def _means(group: Sequence[RoundGrowth], confidence: float) -> tuple[str, ...]:
 def _gain(means: Sequence[float], confidence: float) -> str:
     if not means:
         return "-"
-    interval = stats.student_interval(means, confidence)
+    interval = estimation.interval(means, 0.0, confidence)
     return f"{fmean(means):+.3f}" + (f" [{interval[0]:+.3f}, {interval[1]:+.3f}]" if interval else "")

@@ -82,7 +82,6 @@ def test_every_listed_key_exists_and_has_a_value_of_its_type(config):
         ("iterations.of_a_name_with_a.seed", 10**12),
         ("rollout.k", 10**12),
         ("evaluation.samples", float("inf")),
-        ("report.bootstrap", 10**12),
         ("dpo.save_steps", 10**12),
         ("seeds", [*range(10**5)]),
     ],

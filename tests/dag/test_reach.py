@@ -142,7 +142,7 @@ def test_a_definition_reaches_the_stages_that_use_it(reach, definition):
 
 
 @pytest.mark.parametrize(
-    "definition", ["records.tables.Estimate", "report.stats.spread", "agent_data.stages.signals.find_signals"]
+    "definition", ["records.tables.Estimate", "report.estimation.estimate", "agent_data.stages.signals.find_signals"]
 )
 def test_reports_reach_products_and_the_second_paper_its_own_stages(reach, definition):
     reached = stages(reaching(reach, definition))

@@ -17,7 +17,7 @@ from tools import artifact  # the repository is on the path (pyproject.toml)
 
 CLAIM = """
   made_up:
-    {kind: difference, better: ppo, than: rft, column: webshop, value: 2.9, tolerance: 3.0, place: "Table 1",
+    {kind: difference, better: ppo, than: rft, column: webshop, value: 2.9, rival: 0.0, place: "Table 1",
      text: "PPO | RFT"}
 """
 
@@ -48,9 +48,9 @@ def test_a_claim_that_is_added_is_missing_on_the_page(root, text, tmp_path):
     added = tmp_path / "claims.yaml"
     added.write_text(before.replace("\nstatements:\n", f"\nstatements:{CLAIM}"))
     after = artifact.fill(text, added)
-    assert len(after.splitlines()) == len(text.splitlines()) + 2  # the claim and its run
+    assert len(after.splitlines()) == len(text.splitlines()) + 3  # the claim, its run and its power
     (line,) = [line for line in after.splitlines() if "`made_up`" in line]
-    assert line.startswith("| `made_up` | PPO \\| RFT (Table 1) | -0.1 to 5.9 points | R")
+    assert line.startswith("| `made_up` | PPO \\| RFT (Table 1) | 2.9, not 0.0 points | R")
     assert line.endswith("| not judged |")
 
 
@@ -93,4 +93,4 @@ def test_the_commands_of_the_runs_name_what_exists(text, tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     for judge in {judge for _, judge in rows}:
         status, printed, _ = coevolve(*shlex.split(judge))
-        assert status == 3 and printed.startswith("None of 62 claims judged in this suite.")
+        assert status == 3 and printed.startswith("## Verdicts\n\nNone of 62 claims judged in this suite.")

@@ -4,10 +4,9 @@ import pytest
 from policies.chatserver import MODEL, serving
 from policies.shopper import PLAYER
 
-#: Few tasks and intervals of few samples are enough for the page's commands.
+#: Few tasks are enough for the page's commands.
 FEW = """
 envs: {webshop: {tasks: {sft: 2, explore: 2, evaluate: 2}}}
-report: {bootstrap: 100}
 """
 
 

@@ -11,7 +11,7 @@ def measure():
 
 @pytest.fixture
 def report():
-    return ReportConfig(bootstrap=200, confidence=0.95, collapse=0.2)
+    return ReportConfig(confidence=0.95, collapse=0.2)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Explorations and measurements made from rewards, notes and provenance of jobs, and claims about a range."""
 
-import math
 from pathlib import Path
 
 import builders
@@ -90,9 +89,9 @@ def provenance(result, inputs=(), **fields):
     return Provenance(**empty | fields, result=result, inputs={f"results/smoke/{name}": "" for name in inputs})
 
 
-def claim(low=0.0, high=math.inf, **fields):
-    """An order, or a difference of which the numbers lie from `low` to `high`."""
+def claim(**fields):
+    """An order, or a difference with a `value` and a `rival`."""
     fields = {"text": "it says", "place": "section 5", "better": "coevolve", "than": "sft", "column": "seen"} | fields
-    if (low, high) == (0.0, math.inf):
-        return claims.OrderingClaim(kind="ordering", **fields)
-    return claims.DifferenceClaim(kind="difference", value=(low + high) / 2, tolerance=(high - low) / 2, **fields)
+    if "value" in fields:
+        return claims.DifferenceClaim(kind="difference", **fields)
+    return claims.OrderingClaim(kind="ordering", **fields)

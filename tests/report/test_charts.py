@@ -40,11 +40,11 @@ def test_numbers_are_for_people(value, text):
 def test_a_value_that_cannot_be_placed_is_left_out(tmp_path, value):
     def curve():
         figure, (axes,) = drawing.panels("Losses", 1)
-        drawing.curves(axes, "SFT", 0, [(0, 1.0), (1, value)], {0: [(1, value)], 1: [(0, 2.0)]}, "o-")
+        drawing.curves(axes, "SFT", 0, [(0, 1.0), (1, value), (2, 1.5)], {0: [(1, value)], 1: [(0, 2.0)]}, "o-")
         drawing.write(tmp_path / "curve.svg", lambda: figure)
         return figure
 
-    assert [line.get_xydata().tolist() for line in curve().axes[0].lines] == [[[0, 2.0]], [[0, 1.0]]]
+    assert [line.get_xydata().tolist() for line in curve().axes[0].lines] == [[[0, 2.0]], [[0, 1.0], [2, 1.5]]]
     rows = [BarRow("SFT", [[("hours", 0, value), ("more", 1, 2.0)]], "text")]
     figure = drawing.bars("Costs", {"hours": rows})
     drawing.write(tmp_path / "bars.svg", lambda: figure)
@@ -143,7 +143,7 @@ def test_marks_have_their_numbers_as_text_and_hostile_labels_stay_text():
     texts = [text.text for text in tree.iter(f"{name}text")]
     assert '<b>"x" & #000000</b>' in texts and "1 $of$ 2" in texts and '<i>"a"</i>: black' in texts
     colours = set(re.findall(r"(?:fill|stroke): ([^;\"]*)", image.partition("</style>")[2]))
-    assert colours == {"none", "currentColor", "var(--page)", "var(--c0)", "var(--c1)"}
+    assert colours == {"none", "currentColor", "#ffffff", "#0b66c3", "#c4560a"}
     assert set(re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', image)) and "DejaVu" not in image
 
 

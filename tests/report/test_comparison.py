@@ -47,7 +47,7 @@ def test_paired_results_have_students_interval():
     for tasks, accuracy in ((40, 1e-4), (3, 1e-9), (2, 1e-9)):
         reward, _ = comparison.differences(split(a[:tasks]), split(b[:tasks]))
         expected = scipy_stats.ttest_rel(b[:tasks], a[:tasks]).confidence_interval(0.95)
-        assert reward.paired and reward.interval() == pytest.approx((expected.low, expected.high), abs=accuracy)
+        assert reward.paired and (reward.low, reward.high) == pytest.approx((expected.low, expected.high), abs=accuracy)
 
 
 def test_results_of_two_protocols_are_no_column():
@@ -64,13 +64,14 @@ def test_results_without_tasks_are_not_paired():
     bare = [split(values).model_copy(update={"values": ()}) for values in (a, b)]
     reward, success = comparison.differences(*bare)
     assert not reward.paired and not reward.bound
-    assert reward.error == pytest.approx(math.sqrt(a.var(ddof=1) / 200 + b.var(ddof=1) / 200))
+    error = math.sqrt(a.var(ddof=1) / 200 + b.var(ddof=1) / 200)
+    assert (reward.high - reward.low) / 2 == pytest.approx(1.96 * error, rel=1e-4)
     table = [[round(s.success_rate * 200), round((1 - s.success_rate) * 200)] for s in bare]
-    p = scipy_stats.chi2_contingency(table, correction=False).pvalue
-    assert stats.two_sided_p(success.value, success.error) == pytest.approx(p)
+    p, error = scipy_stats.chi2_contingency(table, correction=False).pvalue, success.detectable / (1.959964 + 0.841621)
+    assert stats.two_sided_p(success.value, error) == pytest.approx(p, rel=1e-4)
     unknown = [s.model_copy(update={"reward_deviation": None}) for s in bare]
     widest, _ = comparison.differences(*unknown)
-    assert widest.bound and widest.error > reward.error  # no rewards in [0, 1] with these means vary by more
+    assert widest.bound and widest.detectable > reward.detectable  # no rewards in [0, 1] with these means vary by more
 
 
 def test_the_interval_of_a_difference_of_shares_is_newcombes():
@@ -82,13 +83,13 @@ def test_the_interval_of_a_difference_of_shares_is_newcombes():
     ):
         sides = [SplitResult(tasks=n, success_rate=k / n) for k, n in (of_a, of_b)]
         (difference,) = comparison.differences(*sides)
-        assert difference.interval() == pytest.approx(ends, abs=1e-4)
+        assert (difference.low, difference.high) == pytest.approx(ends, abs=1e-4)
 
 
 def test_the_smallest_visible_difference_is_seen_in_four_of_five_cases():
-    error = 0.05
-    difference = comparison.MeanDifference("mean_reward", 0.1, error, paired=True)
-    true = float(re.search(r"could be seen .*: ([\d.]+) points", difference.sentence())[1]) / 100
+    reward, _ = comparison.differences(split(RNG.normal(0.4, 0.1, 60)), split(RNG.normal(0.5, 0.1, 60)))
+    true, error = reward.detectable, (reward.high - reward.low) / 2 / 1.959964
+    assert f"could be seen (80 % power at level 5 %): {100 * true:.1f} points" in reward.sentence()
     drawn = RNG.normal(true, error, 20_000)
     seen = np.mean([stats.two_sided_p(value, error) < 0.05 for value in drawn])
     assert seen == pytest.approx(0.8, abs=0.01)
@@ -178,7 +179,7 @@ def test_equal_outcomes_and_equal_differences_show_no_error():
 def test_results_that_are_not_paired_are_not_compared_task_by_task(a, b, points, interval):
     """Wilson's intervals of 0 of 200 and of 0 of 150 end at 1.9 and 2.5 per cent."""
     reward, success = comparison.differences(split([a] * 200), split([b] * 150))
-    assert reward.sentence() == f"average reward: {points} points; no error can be estimated from these means."
+    assert reward.sentence() == f"average reward: {points} points; no error can be estimated."
     assert success.sentence().startswith(f"success rate: {points} points {interval}")
     assert "not paired" in success.sentence()
 
@@ -270,7 +271,7 @@ def test_the_json_of_a_comparison_has_the_numbers_of_its_sentences():
     text = "\n".join(comparison.compare(results))
     assert [line for line in text.splitlines() if " minus " in line] == ["B minus A, test:", "C minus A, test:"]
     for each in same.differences:
-        interval = f"{100 * each.value:+.1f} points [{100 * each.low:+.1f}, {100 * each.high:+.1f}], p = {each.p:.2g}"
+        interval = f"{100 * each.value:+.1f} points [{100 * each.low:+.1f}, {100 * each.high:+.1f}]"
         assert f"{interval} (paired by task)" in text and f"{100 * each.detectable:.1f} points." in text
     bare = result("D", split(b)).model_copy(update={"settings": {"environment": "webshop"}})
     elsewhere = bare.model_copy(update={"splits": {"dev": split(b)}})

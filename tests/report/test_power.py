@@ -1,16 +1,13 @@
-"""What a run is expected to decide: against simulated runs, and the committed noise against what it was measured on."""
+"""What a run is expected to decide (the rules themselves: test_estimation.py), and the noise that it expects."""
 
-import numpy as np
 import pytest
-from report.explored import claim
 
 from coevolve.config.loading import load_suite
 from coevolve.pipeline.machine import load_machine
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.suite_files import paths_of
 from coevolve.report import claims as paper
-from coevolve.report import power, stats, verdicts
-from coevolve.report.claim_tests import ClaimTest
+from coevolve.report import power
 from coevolve.watch import estimates
 from tools import noise
 
@@ -20,23 +17,6 @@ NOISE = power.load_noise(noise.FILE)
 
 def test_the_noise_is_that_of_committed_results():
     assert noise.FILE.read_text() == noise.text(), "run `python -m tools.noise`"
-
-
-@pytest.mark.parametrize(("seeds", "gap"), [(3, 8.0), (5, 5.5), (8, 5.5)])
-def test_cells_are_decided_as_often_as_expected(seeds, gap):
-    """The paper's number is a run of ours; the rival's lies `gap` from it."""
-    takes = power.ExpectedTest(gap, 0.0, 2.0**2, single_run=True)
-    rng, cases, told = np.random.default_rng(seeds), 500, 0
-    for _ in range(cases):
-        value, ours = rng.normal(0, 2.0), rng.normal(0, 2.0, (1, seeds)) + np.zeros((30, 1))
-        spread = stats.spread([ours], resamples=100, rng=rng, fixed_tasks=True)
-        told += (
-            verdicts.judge([ClaimTest("it", claim(value - 0.1, value + 0.1, rival=value + gap), (spread,))], 0.95)[
-                0
-            ].verdict
-            != "undecided"
-        )
-    assert told / cases == pytest.approx(takes.power(seeds, 0.95), abs=0.1)
 
 
 def test_the_claims_of_the_paper_are_sorted_by_what_can_judge_them(coevolve):
@@ -52,12 +32,12 @@ def test_the_claims_of_the_paper_are_sorted_by_what_can_judge_them(coevolve):
     assert rows["WebShop"][0] == "200"
     found = power.Expectations.from_json(coevolve(*command, "--json")[1])
     (claim,) = (each for each in found.claims if each.claim == "coevolve_webshop")
-    seeds = [3, 5, 8]
+    seeds = [4, 5, 6, 8]
     assert [*claim.half_widths] == [*claim.power] == seeds
     titles = [*(f"+-, {n} seeds" for n in seeds), *(f"decided, {n}" for n in seeds), "seeds for 80%"]
     assert rows["claim"] == ["told apart, points", *titles, "GPU-hours a seed"]
     cells = [claim.gap, *claim.half_widths.values(), *(100 * power for power in claim.power.values())]
-    assert [float(cell.rstrip("%")) for cell in rows[claim.claim][:7]] == pytest.approx(cells, abs=0.51)
+    assert [float(cell.rstrip("%")) for cell in rows[claim.claim][:9]] == pytest.approx(cells, abs=0.51)
     machine = load_machine("h100")
     plan = Plan(load_suite("paper", [command[4]]), shards=machine.shards)
     jobs = estimates.jobs(plan, machine, paths_of(plan.records(["coevolve"], every_model=True)))

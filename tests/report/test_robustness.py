@@ -7,7 +7,7 @@ import pytest
 from report.explored import LABELS
 
 from coevolve.records.tables import Estimate
-from coevolve.report import robustness
+from coevolve.report import estimation, robustness
 from coevolve.report.differences import Difference, markdown
 from coevolve.report.figure3 import Curves, Point
 from coevolve.report.robustness import Collapses
@@ -20,16 +20,16 @@ def committed(root, folder):
     return {(d.better, d.than): d.estimate for d in found}, product_file.read(home / "figure3.json", Curves).points
 
 
-def test_which_committed_decisions_one_seed_carries(root):
+def test_which_committed_differences_are_decided(root):
     science, _ = committed(root, "science")
-    for pair, p in ((("coevolve", "eto"), 6), (("second_target", "eto_eq9"), 6)):
-        assert robustness.outcome(science[pair], 0.95) == "decided"
-        assert robustness.basis(science[pair], 0.95) == f"sign-flip p {p / 2**8:.3f}"
+    for pair in (("coevolve", "eto"), ("second_target", "eto_eq9")):
+        assert estimation.decided(science[pair], 0.95) == 1
+        assert robustness.sign_flip_p([*science[pair].seed_means.values()]) == 6 / 2**8
     why, _ = committed(root, "science_why")
     for estimate in (science["coevolve", "sft"], why["coevolve", "eto_matched"]):
-        assert robustness.outcome(estimate, 0.95) == "decided, carried by one seed"
-    assert robustness.basis(why["coevolve", "eto_matched"], 0.95) == "rests on normality"
-    assert robustness.outcome(science["coevolve", "eto_eq9"], 0.95) == "undecided"
+        assert estimation.mark(estimate, 0.95) == " (undecided)"
+    assert robustness.sign_flip_p([*why["coevolve", "eto_matched"].seed_means.values()]) is None, "too few seeds"
+    assert estimation.decided(science["coevolve", "eto_eq9"], 0.95) == 0
 
 
 def test_which_committed_trainings_collapsed(root):
@@ -67,7 +67,7 @@ def test_the_page_shows_what_a_difference_is_without_collapsed_trainings(root, r
     estimates, points = committed(root, "science")
     shown = Difference(env="sciworld", better="coevolve", than="eto", estimate=estimates["coevolve", "eto"])
     text = " ".join(markdown([shown], points, LABELS, report).split())
-    assert "| ScienceWorld | Co-evolving - ETO | 4.1 [1.1, 7.2] | 210 | 8 | decided | sign-flip p 0.023 | 3.1 [" in text
+    assert "| ScienceWorld | Co-evolving - ETO | 4.1 [1.1, 7.2] | 210 | 8 | decided | 0.023 | 3.1 [" in text
     assert "| ScienceWorld | ETO, 1 | 2 | 8 | 3% to 65% | 2, 4 |" in text
     rest = robustness.conditional(shown.estimate, {2, 4}, 0.95)
     kept = [mean for seed, mean in shown.estimate.seed_means.items() if seed not in (2, 4)]

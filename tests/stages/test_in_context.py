@@ -93,7 +93,7 @@ def test_a_row_is_evaluated_with_its_example_and_says_what_it_cost(suite_file, s
 def test_a_row_with_an_endpoint_stands_beside_rows_of_the_suites_own_model(root, suite_file, server, tmp_path):
     asked = ["recipes.asked={extends: in_context, label: Asked, source: by an endpoint, model: chat}"]
     tiny = [f"models.tiny={json.dumps(load_suite('smoke').model_dump(mode='json')['models']['tiny'])}"]
-    small = ["rollout.max_new_tokens=8", "report.bootstrap=50"]
+    small = ["rollout.max_new_tokens=8"]
     Path("configs").symlink_to(root / "configs")
     own = load_suite(suite_file, ["models={}", *tiny, *asked, *small, "methods=[untrained]"])
     both = load_suite(suite_file, [*tiny, *asked, *small, "methods=[untrained, asked]", "suite=both"])

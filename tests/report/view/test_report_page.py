@@ -15,20 +15,19 @@ from coevolve.config.loading import load_suite
 from coevolve.pipeline.stages.parts.training_curves import trainings
 from coevolve.records.provenance import Provenance
 from coevolve.records.tables import Estimate
-from coevolve.report import claims, costs, drawing, figure3, html, loop, table, training_figure, verdict_tables, view
+from coevolve.report import claims, costs, drawing, figure3, html, loop, table, training_figure, verdicts, view
 from coevolve.report.costs import Line
 from coevolve.report.drawing import BarRow
 from coevolve.report.html import PageFiles, RunSettings
 from coevolve.report.labels import ReportLabels
 from coevolve.report.number_text import readable, with_interval
 from coevolve.report.training_figure import TrainingCurve
-from coevolve.report.verdicts import Verdict
 from coevolve.storage import provenance
 
 HOME = "results/glance"
 VERDICT = {
     "claim": "Co-evolving > ETO on <b>WebShop</b>",
-    "verdict": "undecided",
+    "verdict": "cannot tell",
     "text": "12 seeds & more",
     "place": "Table 1",
     "says": "ours is better",
@@ -133,8 +132,15 @@ def test_without_verdicts_there_is_no_such_section(make):
 
 def test_orders_in_the_miniature_have_a_section_of_their_own(make, folder):
     assert 'id="miniature"' not in make()
-    order = {"outcome": "does not hold", "text": "as < here", "mean": -2.0, "low": -3.5, "high": -0.5, "unit": "points",
-             "tasks": 30, "seeds": 8}  # fmt: skip
+    order = {
+        "verdict": "differs",
+        "text": "as < here",
+        "mean": -2.0,
+        "low": -3.5,
+        "high": -0.5,
+        "tasks": 30,
+        "seeds": 8,
+    }
     path = folder / "verdicts/verdicts.json"
     before = path.read_bytes()
     path.write_text(json.dumps([VERDICT, NOT_RUN | {"claim": "webshop_better", "miniature": order}]))
@@ -142,10 +148,9 @@ def test_orders_in_the_miniature_have_a_section_of_their_own(make, folder):
         text = make()
     finally:
         path.write_bytes(before)
-    assert "1 orders: 1 decided (0 hold, 1 do not), 0 undecided." in text
-    (row,) = re.findall(r'<tr><th scope="row">Co-evolving above ETO, WebShop</th>.*?</tr>', text, re.DOTALL)
-    assert "decided: does not hold" in row and "[-3.5, -0.5] points" in row and "As &lt; here" in row
-    assert "Not run: 1 claims." in text
+    assert "1 orders: 1 differs." in text and "1 of 2 claims judged in this suite" in text
+    (row,) = re.findall(r'<tr><th scope="row">differs</th>.*?</tr>', text, re.DOTALL)
+    assert ">Co-evolving above ETO, WebShop</td>" in row and "as &lt; here" in row
 
 
 def test_text_of_the_files_is_escaped_and_numbers_stand_beside_the_papers(make, folder):
@@ -188,7 +193,7 @@ def test_the_first_screen_has_what_was_run_what_came_out_the_table_and_the_diffe
     model = "tiny Llama (0.7 M parameters, from nothing)"
     assert lead[0] == f"{model} on WebShop, 1 seed: a miniature, no statement about Llama-2-7B-Chat."
     assert re.fullmatch(
-        r"Co-evolving minus ETO, .*: \S+ \[.*\] on WebShop \(undecided\)\. Fewer than 3 seeds .*", lead[1]
+        r"Co-evolving minus ETO, .*: \S+ \[.*\] on WebShop \(undecided\)\. Fewer than 4 seeds .*", lead[1]
     )
     bodies = "[...document.querySelectorAll('.cells tbody')].slice(0, 2)"  # rows that ran, and those that did not
     heads = browser.run(f"{bodies}.map(body => [...body.querySelectorAll('th')].map(head => head.textContent))")
@@ -205,23 +210,16 @@ def test_the_first_screen_has_what_was_run_what_came_out_the_table_and_the_diffe
     browser.ask("Emulation.clearDeviceMetricsOverride")
 
 
-def test_a_verdict_says_each_thing_once(made):
-    """A sentence of several rows is a note, and no remark repeats a column."""
+def test_claims_have_words(made):
     paper = claims.load(made / "configs/claims.yaml")
-    caution, needed = (
-        "Two agents explore in ours.",
-        "12 seeds would decide with a probability of 0.8, were this the truth.",
-    )
-    numbers = {"mean": 1.5, "low": -1.0, "high": 4.0, "p": 0.2, "tasks": 30, "seeds": 3, "seeds_needed": 12}
-    text = f"1.5 [-1.0, 4.0], claimed above 0; 30 tasks, 3 seeds, p 0.2. {needed} {caution}"
-    judged = [
-        Verdict(**VERDICT | {"claim": name, "text": text} | numbers) for name in ("webshop_better", "eto_webshop")
-    ]
-    shown = verdict_tables.verdict_table(judged, paper, ReportLabels({}, {}))
-    assert shown.heads == ("claim", "the paper", "measured", "p", "tasks x seeds", "seeds needed", "remark")
-    assert [row[0] for row in shown.rows] == ["Co-evolving above ETO, WebShop", "ETO, WebShop: 63"]
-    assert {row[2:] for row in shown.rows} == {("1.5 [-1, 4]", "0.2", "30 x 3", "12", "note a note b")}
-    assert [text for _, text in shown.notes][:2] == ["Claimed above 0.", caution]
+    shown = {
+        "webshop_better": "Co-evolving above ETO, WebShop",
+        "eto_webshop": "ETO, WebShop: 63",
+        "mean_gain": "Co-evolving above ETO by 5.1 points, Mean",
+        "largest_gain_unseen": "Co-evolving gains most over ETO on ScienceWorld unseen",
+        "no claim": "no claim",
+    }
+    assert {name: verdicts.in_words(name, paper, ReportLabels({}, {})) for name in shown} == shown
 
 
 @pytest.mark.parametrize("width", [390, 1280])
