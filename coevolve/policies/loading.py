@@ -41,12 +41,12 @@ def load_model(path: Path, dtype: torch.dtype | str = "auto") -> Any:
         )
     else:
         model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation="sdpa", **LOCAL)
-    model.generation_config = GenerationConfig()  # some published ones contradict themselves, and are not saved
     return model.eval()
 
 
 def write_checkpoint(model: Any, start: Path, out: Path) -> None:
     """Write a model to `out` in transformers' format, with tokenizer and generation config as they are in `start`."""
+    model.generation_config = GenerationConfig()  # some published ones contradict themselves, and are not saved
     model.save_pretrained(out)
     policy_dir.copy_files(start, out, UNTRAINED)
 

@@ -47,7 +47,12 @@ class TrainingRun:
 
 def load(path: Path) -> Any:
     """The model of a policy directory with float32 weights, whatever its files hold."""
-    return loading.load_model(path, torch.float32)
+    from transformers import GenerationConfig  # after `loading`, which keeps optional packages away from transformers
+
+    model = loading.load_model(path, torch.float32)
+    # Some published generation configs contradict themselves, and transformers refuses to save those in checkpoints.
+    model.generation_config = GenerationConfig()
+    return model
 
 
 def load_checked(path: Path) -> Any:

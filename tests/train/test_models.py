@@ -136,7 +136,7 @@ def smollm2(tmp_path_factory):
 def adapted(start, stage, work):
     """A trainer with adapters on a policy of `smollm2`."""
     run = TrainingRun(start, work / "out", work, 1, ADAPTERS)
-    common = {"model": policy_io.load(start, ADAPTERS), "run": run}
+    common = {"model": policy_io.load(start), "run": run}
     examples, order = rows(start), [*range(8)] * 2
     if stage == "sft":
         return sft.SupervisedTrainer(examples, order, config=SFT.model_copy(update={"learning_rate": 2e-2}), **common)
