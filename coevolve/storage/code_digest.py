@@ -12,6 +12,7 @@ import functools
 import hashlib
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -95,10 +96,12 @@ def sources(package: str) -> dict[str, Path]:
         spec = importlib.util.find_spec(package)
         folders = (spec and spec.submodule_search_locations) or []
     found: dict[str, Path] = {}
-    for folder in map(Path, folders):
-        for file in folder.rglob("*.py"):
-            names = file.relative_to(folder).with_suffix("").parts
-            found.setdefault(".".join([package, *names]).removesuffix(".__init__"), file)
+    for root, folder, names in ((each, folder, names) for each in folders for folder, _, names in os.walk(each)):
+        parts = Path(folder).relative_to(root).parts
+        for name in names:
+            if name.endswith(".py"):
+                module = ".".join([package, *parts, name.removesuffix(".py")]).removesuffix(".__init__")
+                found.setdefault(module, Path(folder, name))
     return found
 
 
@@ -107,7 +110,9 @@ def is_section(name: str) -> bool:
     """Whether a class is a section of the configuration."""
     module, wanted = split(name)
     known = _definitions(module).get(wanted) if module and name != SECTION else None
-    return name == SECTION or (known is not None and any(map(is_section, known.bases if known.hash else known.names)))
+    bases = (known.bases if known.hash else known.names) if known else []
+    packages = {PACKAGE.name, name.partition(".")[0]}
+    return name == SECTION or any(is_section(base) for base in bases if base.partition(".")[0] in packages)
 
 
 @functools.cache
