@@ -35,13 +35,13 @@ class ClaimColumn(Strict):
 class ClaimRow(Strict):
     """A row: its place in the paper, its cells x 100 by column, and its `model` if it is not that of the file.
 
-    `rival`: the row whose cells a run must tell from these.
+    `rival`: the row whose cells a run must tell from these; without one the row is printed and not judged.
     """
 
     label: str
     place: str
     model: str | None = None
-    rival: str
+    rival: str | None = None
     cells: dict[str, float] = Field(min_length=1)
 
 
@@ -255,7 +255,7 @@ class Claims(Strict):
         if unknown := [row for row, _ in used if row not in self.rows | self.ablations]:
             raise ValueError(f"`{unknown[0]}` is not a key of `rows`")
         rows = self.rows | self.ablations
-        if unknown := [row.rival for row in rows.values() if row.rival not in rows]:
+        if unknown := [row.rival for row in rows.values() if row.rival and row.rival not in rows]:
             raise ValueError(f"`rival`: `{unknown[0]}` is not a key of `rows`")
         used += [(name, statement.columns) for name, statement in self.statements.items()]
         for name, columns in used:
@@ -275,19 +275,20 @@ class Claims(Strict):
         return self.model_copy(update={"facts": facts})
 
     def cells(self) -> list[CellClaim]:
-        """All cells, row by row, those of the ablations last."""
+        """The cells that have a rival's number, row by row, those of the ablations last."""
         return [
             CellClaim(
                 row=key,
                 column=column,
                 value=value,
-                rival=self.value(row.rival, column),
+                rival=rival,
                 text=f"average reward {value:g}",
                 place=f"{row.place}, {self.columns[column].label}",
                 model=row.model,
             )
             for key, row in (self.rows | self.ablations).items()
             for column, value in row.cells.items()
+            if row.rival and (rival := self.value(row.rival, column)) is not None
         ]
 
     def by_name(self) -> dict[str, Claim]:

@@ -200,7 +200,12 @@ def test_log_probs_before_and_after_are_those_that_the_trainings_noted(made, pla
 def test_the_figure_draws_them(made, measured):
     labels = ReportLabels({"untrained": "Untrained", "eto": "ETO", "coevolve": "Co-evolving"}, {"webshop": "WebShop"})
     data = product_file.read(made / PRODUCT / "analysis.json", analysis.Analysis)
-    figure = drawing.drawn(lambda: failure_figures.draw_mechanism(data, labels))
+    shown = drawing.drawn(lambda: failure_figures.draw_mechanism(data, labels)).axes
+    assert [axes.get_title() for axes in shown] == [
+        f"WebShop: {title}" for title in ("share of gradient", "log-prob of experts", "log-prob of own\nepisodes")
+    ], "no curve of one iteration"
+    figure = failure_figures.draw_mechanism(data, labels)
+    figure.draw_without_rendering()
     hard, gradients, experts, episodes = figure.axes[:4]
     kinds = [kind_label(kind) for kind in ("expert_target", "expert_failure")]
     named = [text.get_text() for text in figure.legends[0].get_texts()]
