@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Iterator, Sequence
 
+from coevolve import results
 from coevolve.config.loading import load_suite
-from coevolve.export.suite_export import RECORDS
 from coevolve.records.evaluation import EvalRecord
 from coevolve.report import estimation
 from coevolve.report.estimation import Matrix
@@ -42,8 +41,6 @@ BY_TYPE = (
 )
 #: A failure with this reward is a hard negative.
 HARD = 0.6
-#: The folder of an evaluation, without model and environment.
-_EVALUATION = re.compile(r"(?P<method>\w+)/seed\d+(/iter(?P<iteration>\d+))?/eval$")
 
 Row = tuple[str, ...]
 Table = Iterator[list[str]]
@@ -51,14 +48,9 @@ Table = Iterator[list[str]]
 
 @functools.cache
 def _records(folder: str) -> dict[tuple[str, int], list[EvalRecord]]:
-    """The evaluation records by method and iteration; SFT's are those of `base`."""
-    grouped: dict[tuple[str, int], list[EvalRecord]] = {}
-    for fields in front_page.read_lines(folder, RECORDS):
-        found = _EVALUATION.search(fields.pop("result"))
-        assert found is not None, fields
-        method = "sft" if found["method"] == "base" else found["method"]
-        grouped.setdefault((method, int(found["iteration"] or 0)), []).append(EvalRecord.model_validate(fields))
-    return grouped
+    """The evaluated episodes by method and iteration, as named tuples with the fields of a record."""
+    episodes = results.episodes(front_page.REFERENCE / folder)
+    return {key: [*rows.itertuples()] for key, rows in episodes.groupby(["method", "iteration"], sort=False)}
 
 
 def _of(folder: str, row: Row, iteration: float = math.inf) -> list[EvalRecord]:

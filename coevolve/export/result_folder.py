@@ -10,11 +10,12 @@ from typing import Any
 
 from coevolve.envs.section import EnvSection, known_kinds, section_class
 from coevolve.errors import UserError
-from coevolve.pipeline.branch import Branch, agent_of
+from coevolve.pipeline.branch import agent_of
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.pairs import Drop, PreferencePair
 from coevolve.records.provenance import Provenance
+from coevolve.results.tables import of_job
 from coevolve.storage import jsonl, provenance
 
 
@@ -41,16 +42,9 @@ class ResultFolder:
     @property
     def origin(self) -> dict[str, Any]:
         """The names of a row of data: model, environment, method, seed, iteration, agent, protocol."""
-        names, branch = self.record.wildcards, Branch.parse(self.record.wildcards.get("branch", ""))
-        return {
-            "model": names.get("model", ""),
-            "env": names.get("env", ""),
-            "method": branch.method,
-            "seed": branch.seed,
-            "iteration": branch.iteration,
-            "agent": agent_of(names),
-            "protocol": self.record.protocol,
-        }
+        of = of_job(self.record)._replace(agent=agent_of(self.record.wildcards))
+        names = ("model", "env", "method", "seed", "iteration", "agent")
+        return {name: getattr(of, name) for name in names} | {"protocol": self.record.protocol}
 
     @property
     def subject(self) -> tuple[object, ...]:

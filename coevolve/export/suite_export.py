@@ -12,7 +12,6 @@ from coevolve.errors import UserError
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.registry import ENDS, STAGES
 from coevolve.pipeline.stage import PlannedJob
-from coevolve.pipeline.stages.parts.training_curves import trainings
 from coevolve.records.evaluation import EvalRecord
 from coevolve.records.provenance import Provenance
 from coevolve.report import drawing, html, job_history, training_figure
@@ -63,7 +62,7 @@ def write_page(folder: Path, claims: Claims) -> None:
     except ValidationError:
         problem = "has no settings of a table, or those of another version of the kit"
         raise UserError(f"{folder / provenance.NAME}: {problem}; export the suite again.") from None
-    curves = list(trainings(jobs.values()))
+    curves = list(training_figure.trainings(jobs.values()))
     if curves and not (folder / training_figure.NAME).exists():
         drawing.write(folder / training_figure.NAME, lambda: training_figure.draw(curves, run.labels))
     paths = [path for path in folder.iterdir() if path.name not in _WRITTEN and not path.name.startswith(".")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -19,14 +18,6 @@ class Branch:
     method: str
     seed: int
     iteration: int
-
-    @classmethod
-    def parse(cls, text: str) -> Branch:
-        """The branch that a path component such as `coevolve/seed0/iter2` names."""
-        numbered = re.fullmatch(r"(\w+)/seed(\d+)(?:/iter(\d+))?", text)
-        if numbered:
-            return cls(numbered[1], int(numbered[2]), int(numbered[3] or 0))
-        return cls(text, 0, 0)
 
     def at(self, iteration: int) -> Branch:
         """The branch of another iteration of the same method and seed."""

@@ -16,19 +16,16 @@ from coevolve.config.machine import Machine
 from coevolve.config.suite import for_method, models_of, with_model
 from coevolve.config.suite import labels as labels_of
 from coevolve.pipeline import accounting
-from coevolve.pipeline.branch import Branch
 from coevolve.pipeline.job import Job
-from coevolve.pipeline.stages.parts import mechanism_evidence, regime_evidence
+from coevolve.pipeline.stages.parts import regime_evidence
 from coevolve.records.provenance import Provenance, Workload
 from coevolve.report import (
-    analysis,
     claims,
     costs,
     differences,
     drawing,
     examples,
     exploration,
-    failure_figures,
     figure2,
     figure3,
     job_history,
@@ -168,17 +165,6 @@ def write_examples(job: Job, out: Path) -> Notes:
     return {"examples": len(chosen)}
 
 
-def write_failures(job: Job, out: Path) -> Notes:
-    """Failures of the exploring agents, drift of the trained log-probs, and compute of each method."""
-    suite = with_model(job.suite)
-    measured, labels = mechanism_evidence.measure(job, suite), ReportLabels.of(suite)
-    files.write_json(out / "analysis.json", measured.model_dump(mode="json"))
-    files.write_bytes(out / "analysis.md", analysis.markdown(measured, labels).encode())
-    drawing.write(out / "failure_rewards.svg", lambda: failure_figures.draw_rewards(measured.failure_rewards, labels))
-    drawing.write(out / "mechanism.svg", lambda: failure_figures.draw_mechanism(measured, labels))
-    return {"explorations": len(measured.failure_rewards)}
-
-
 def write_task_growth(job: Job, out: Path) -> Notes:
     """Growth of the pools of synthetic tasks, and the second paper's own numbers with this suite's."""
     suite, paper = with_model(job.suite), claims.load(job.file("claims"))
@@ -254,7 +240,7 @@ def _cost(job: Job, machine: Machine, record: Provenance, workload: Workload) ->
 
 def _owner(job: Job, record: Provenance) -> str:
     """The method that a job belongs to, or `shared`."""
-    method = Branch.parse(record.wildcards.get("branch", "")).method
+    method = tables.of_job(record).method
     return method if method in job.suite.recipes else "shared"
 
 

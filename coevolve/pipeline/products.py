@@ -17,12 +17,14 @@ from coevolve.records.provenance import Notes
 from coevolve.results import tables
 from coevolve.storage.files import PROVENANCE
 
+#: The module with the products' functions.
+RUNS = "coevolve.pipeline.product_runs"
 Names = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProductStage(Stage):
-    """A stage that makes a table, figure or text: the function `write_PRODUCT` of `product_runs`.
+    """A stage that makes a table, figure or text: the function `write_PRODUCT` of the module `runs`.
 
     `of` names its inputs (`SuiteFiles.of`). With `behind` it also reads the provenance of all jobs behind these files.
     """
@@ -30,6 +32,7 @@ class ProductStage(Stage):
     product: str
     of: Names
     behind: Callable[[SuiteFiles], Iterable[str]] | None = None
+    runs: str = RUNS
 
     @property
     def name(self) -> str:
@@ -38,12 +41,12 @@ class ProductStage(Stage):
 
     @property
     def module(self) -> str:
-        """The module with the functions of all products."""
-        return f"{__package__}.product_runs"
+        """The module with its function: that of all products, but for one that needs the environments."""
+        return self.runs
 
     @property
     def function(self) -> str:
-        """The product's function in the module."""
+        """Its function in the module."""
         return f"write_{self.product}"
 
     def inputs(self, files: SuiteFiles) -> Inputs:
@@ -59,17 +62,18 @@ def product(
     reads: Names = TABLE,
     modules: Names = (),
     behind: Callable[[SuiteFiles], Iterable[str]] | None = None,
+    runs: str = RUNS,
 ) -> ProductStage:
     """The declaration of a product: its name, help, files, inputs and config sections, and as `ProductStage`."""
-    run = functools.partial(_run, name)
+    run = functools.partial(_run, runs, name)
     return ProductStage(
-        help=text, run=run, reads=reads, files=files, modules=modules, product=name, of=of, behind=behind
+        help=text, run=run, reads=reads, files=files, modules=modules, product=name, of=of, behind=behind, runs=runs
     )
 
 
-def _run(name: str, job: Job, out: Path) -> Notes:
+def _run(module: str, name: str, job: Job, out: Path) -> Notes:
     """Make a product in this process."""
-    notes: Notes = getattr(importlib.import_module(f"{__package__}.product_runs"), f"write_{name}")(job, out)
+    notes: Notes = getattr(importlib.import_module(module), f"write_{name}")(job, out)
     return notes
 
 
@@ -102,6 +106,7 @@ PRODUCTS = (
         "failures", "Analyse explorations, failures, log-probs before and after training, and compute.",
         ("analysis.json", "analysis.md", "failure_rewards.svg", "mechanism.svg"),
         ("records", "explorations", "experts", "pairs", "gradients", "claims", "machine", "machine_parents"),
+        runs="coevolve.pipeline.stages.parts.mechanism_evidence",
         behind=lambda files: paths_of(files.records(files.suite.methods)),
     ),
     product(

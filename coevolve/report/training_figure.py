@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from coevolve.records.training import TrajectoryLogps
+from coevolve.records.provenance import Provenance
+from coevolve.records.training import TrainReport, TrajectoryLogps
 from coevolve.report import drawing, stats
 from coevolve.report.drawing import Points
 from coevolve.report.labels import ReportLabels
-from coevolve.results.tables import step_metric
+from coevolve.results.tables import of_job, step_metric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,6 +48,15 @@ class TrainingCurve:
     agent: str
     history: Sequence[Mapping[str, float]]
     gold: TrajectoryLogps | None = None
+
+
+def trainings(jobs: Iterable[Provenance]) -> Iterator[TrainingCurve]:
+    """The histories of the trainings among finished jobs."""
+    for job in jobs:
+        if isinstance(job.notes, TrainReport) and job.notes.history:
+            of, agent = of_job(job), job.wildcards.get("agent", "target")
+            names = (of.model, of.env, of.method, of.seed, of.iteration, agent)
+            yield TrainingCurve(*names, job.notes.history, job.notes.gold)
 
 
 def draw(trainings: Sequence[TrainingCurve], labels: ReportLabels) -> Figure:

@@ -6,6 +6,7 @@ them, with the same `file`.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -36,20 +37,25 @@ def episodes(
     An evaluation's `seed` is its policy's: one policy of all seeds has seed 0, and its rows once.
     """
     by_file = {(file.method, file.model, file.iteration, file.path): file for file in evaluations}
-    rows = [evaluated(file, each) for file in by_file.values() for each in jsonl.stream(Path(file.path), EvalRecord)]
-    rows += [row for file in explorations for row in _explored(file, needs_actions[file.env])]
-    return frame(rows, "phase", "split", "task_id", "sample", "reward", "success", "stop", "turns")
+    of_targets = (
+        [evaluated(file, each) for each in jsonl.stream(Path(file.path), EvalRecord)] for file in by_file.values()
+    )
+    of_agents = ([*_explored(file, needs_actions[file.env])] for file in explorations)
+    shown = ("phase", "split", "task_id", "sample", "reward", "success", "stop", "turns")
+    return _joined(itertools.chain(of_targets, of_agents), *shown)
 
 
 def pairs(training_pairs: Iterable[ResultFile]) -> pd.DataFrame:
     """A preference pair a row, with the rewards of its sides and its weights in eq. 9."""
     shown = ("task_id", "chosen_reward", "rejected_reward", "lambda_dpo", "lambda_sft", "chosen_id", "rejected_id")
-    rows = [
-        _key(file) | {"kind": pair.kind.value} | {name: getattr(pair, name) for name in shown} | {"file": file.path}
+    of_trainings = (
+        [
+            _key(file) | {"kind": pair.kind.value} | {name: getattr(pair, name) for name in shown} | {"file": file.path}
+            for pair in jsonl.stream(Path(file.path), PreferencePair)
+        ]
         for file in training_pairs
-        for pair in jsonl.stream(Path(file.path), PreferencePair)
-    ]
-    return frame(rows, "kind", *shown)
+    )
+    return _joined(of_trainings, "kind", *shown)
 
 
 def pairings(summaries: Iterable[ResultFile]) -> pd.DataFrame:
@@ -151,6 +157,14 @@ def _flaws(counts: Mapping[TurnFlaw, int]) -> dict[str, int]:
 
 def _key(file: ResultFile) -> Row:
     return {name: getattr(file, name) for name in KEY}
+
+
+def _joined(of_files: Iterable[list[Row]], *first: str) -> pd.DataFrame:
+    """The rows of all files; those of one file at a time are held as Python's objects."""
+    import pandas as pd
+
+    frames = [frame(rows, *first) for rows in of_files if rows]
+    return pd.concat(frames, ignore_index=True) if frames else frame([], *first)
 
 
 def frame(rows: list[Row], *first: str) -> pd.DataFrame:

@@ -2,6 +2,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from report.explored import provenance
 
 from coevolve.config.loading import load_suite
 from coevolve.config.machine import Shards
@@ -11,6 +12,7 @@ from coevolve.pipeline.job_file import JobFile
 from coevolve.pipeline.plan import Plan
 from coevolve.pipeline.registry import ENDS, STAGES
 from coevolve.pipeline.stage import MIRROR, Subject
+from coevolve.results.tables import of_job
 
 LARGER = ["iterations.sciworld=3", "iterations.intercode_sql=3", "iterations.webshop=3", "seeds=[0,1]"]
 ENVS = 3
@@ -89,7 +91,8 @@ def test_rows_that_differ_from_the_second_iteration_on_take_coevolves_first_trai
     "text", ["base/seed3", "coevolve/seed0/iter12", "base/untrained", "base/pretrained", "pretrained/seed2"]
 )
 def test_branches_are_read_as_they_are_written(text):
-    assert str(Branch.parse(text)) == text
+    of = of_job(provenance("a result", wildcards={"branch": text}))
+    assert str(Branch(of.method, of.seed, of.iteration)) == text
 
 
 def test_stages_read_only_sections_that_exist_and_every_section_is_read(plan):

@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
 def run(job: Job, out: Path) -> dict[str, Any]:
     """Write `report.html` from the files of all other products, and the figure of the training curves."""
-    from coevolve.pipeline.stages.parts.training_curves import trainings
     from coevolve.report import claims, drawing, html, job_history, training_figure
     from coevolve.report.html import PageFiles, RunSettings
 
     jobs = job_history.read(job.inputs["provenance"])
-    settings, curves = RunSettings.of(job.suite), list(trainings(jobs.values()))
+    settings, curves = RunSettings.of(job.suite), list(training_figure.trainings(jobs.values()))
     drawing.write(out / training_figure.NAME, lambda: training_figure.draw(curves, settings.labels))
     pages = PageFiles([*job.inputs["products"], out / training_figure.NAME])
     page = html.report(pages, settings, claims.load(job.file("claims")), jobs)

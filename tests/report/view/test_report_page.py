@@ -12,7 +12,6 @@ import pytest
 from report.view.chromium import FAINT, UNFOLD
 
 from coevolve.config.loading import load_suite
-from coevolve.pipeline.stages.parts.training_curves import trainings
 from coevolve.records.provenance import Provenance
 from coevolve.records.tables import Estimate
 from coevolve.report import claims, costs, drawing, figure3, html, loop, table, training_figure, verdicts, view
@@ -342,7 +341,7 @@ def test_histograms_pairs_and_costs_are_those_of_the_files(figures, written):
 
 def test_training_curves_are_those_of_the_trainings(jobs, figures, written):
     labels = RunSettings.of(load_suite(written.parents[4] / "configs/glance.yaml")).labels
-    figure = drawing.drawn(lambda: training_figure.draw(list(trainings(jobs.values())), labels))
+    figure = drawing.drawn(lambda: training_figure.draw(list(training_figure.trainings(jobs.values())), labels))
     assert drawing.svg(figure) == (written.parent / "training_curves.svg").read_bytes()
     lines = {line.get_label(): list(line.get_ydata()) for axes in figure.axes for line in axes.lines}
     notes = read(written, "../tiny/webshop/eto/seed0/iter1/policy/target/provenance.json")["notes"]

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from coevolve.config.suite import Suite, iterations_of
-from coevolve.pipeline.branch import Branch, agent_of
 from coevolve.records.episodes import Trajectory
 from coevolve.records.evaluation import ExplorationKey, ResultFile
 from coevolve.records.provenance import Provenance
 from coevolve.records.training import TrainReport
 from coevolve.report import exploration, learnability, measurement, pair_counts, regime
 from coevolve.report.regime import RegimeCheck, RegimeEvidence
+from coevolve.results.tables import of_job
 from coevolve.storage import jsonl
 
 
@@ -41,11 +41,10 @@ def _trainings(suite: Suite, jobs: Iterable[Provenance]) -> dict[ExplorationKey,
     """The reports of the trainings in iterations of the suite's methods, of its single model."""
     reports: dict[ExplorationKey, TrainReport] = {}
     for job in jobs:
-        branch = Branch.parse(job.wildcards.get("branch", ""))
-        ours = branch.method in suite.methods and job.wildcards.get("model") in suite.models
-        if isinstance(job.notes, TrainReport) and branch.iteration and ours:
-            env, agent = job.wildcards["env"], agent_of(job.wildcards)
-            last = iterations_of(suite, env, branch.method) if env in suite.envs else 0
-            if branch.seed in suite.seeds and branch.iteration <= last:
-                reports[branch.method, env, branch.seed, branch.iteration, agent] = job.notes
+        of = of_job(job)
+        ours = (
+            of.method in suite.methods and of.model in suite.models and of.env in suite.envs and of.seed in suite.seeds
+        )
+        if isinstance(job.notes, TrainReport) and ours and 0 < of.iteration <= iterations_of(suite, of.env, of.method):
+            reports[of.method, of.env, of.seed, of.iteration, of.agent or "target"] = job.notes
     return reports
