@@ -86,10 +86,8 @@ def test_a_split_that_the_papers_table_lacks_has_its_label(job):
 
 def test_a_report_is_about_the_first_model(root):
     plan = Plan(load_suite(root / "configs/suites/smoke.yaml", [OTHER]))
-    assert {model for _, model, *_ in plan.products["table1"].inputs["records"]} == {"tiny"}
-    assert {model for _, model, *_ in plan.ablation("base_models").inputs["records"]} == {
-        "tiny", "larger",
-    }  # fmt: skip
+    assert {file.model for file in plan.products["table1"].inputs["records"]} == {"tiny"}
+    assert {file.model for file in plan.ablation("base_models").inputs["records"]} == {"tiny", "larger"}
 
 
 def test_the_papers_base_models_are_planned(root):

@@ -169,7 +169,7 @@ def copied(path):
 
 
 def test_a_record_that_stands_twice_is_refused_where_no_provenance_covers_it(here, refused):
-    copies = {path: copied(path) for path in plan().require(*FIGURE3).inputs["records"].values()}
+    copies = {file.path: copied(file.path) for file in plan().require(*FIGURE3).inputs["records"]}
     path = copies[RECORDS]
     path.write_text(duplicated(path))
     sentence = refused(command(FIGURE3, "--root", "elsewhere"))

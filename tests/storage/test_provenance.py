@@ -91,7 +91,7 @@ def test_loaded_code_is_compared_with_the_files_and_a_later_edit_does_not_reach_
 
 def test_a_job_whose_code_changes_while_it_starts_is_refused(package):
     """As a switch of the branch does it: a module is imported after the code's digest was taken, and is another."""
-    stage, other = package / "coevolve/pipeline/stages/figure3.py", package / "coevolve/report/figure3.py"
+    stage, other = package / "coevolve/pipeline/product_runs.py", package / "coevolve/report/figure3.py"
     edit = (
         "from pathlib import Path\nif Path('switched').exists():\n"
         f"    with Path({str(other)!r}).open('a') as file:\n        file.write('def draw(): ...\\n')\n"
