@@ -27,6 +27,7 @@ from coevolve.pipeline.stages import evaluate
 from coevolve.records.base import Record, is_none
 from coevolve.records.episodes import Trajectory
 from coevolve.records.provenance import Provenance
+from coevolve.results.tables import of_job
 from coevolve.shipped import shipped_file
 from coevolve.storage import files, jsonl, provenance, pruned
 from coevolve.watch import reexecution
@@ -241,7 +242,8 @@ def remade_job(record: Provenance, locate: Locate) -> Job:
         suite = part_of({"without": []} | record.config)  # an empty one is in no record
     except (AttributeError, KeyError, ValidationError):
         raise UserError("its settings are of another version of the kit; check out its commit.") from None
-    branch = Branch.parse(record.wildcards["branch"])
+    of = of_job(record)
+    branch = Branch(of.method, of.seed, of.iteration)
     return Job(record.stage, suite, inputs, record.wildcards, Path("work"), 1, {}, branch=branch)
 
 
