@@ -93,16 +93,17 @@ def test_editing_a_docstring_or_comment_reruns_nothing(finished):
 @pytest.mark.parametrize(
     ("change", "counts"),
     [
-        ("coevolve/train/losses.py", {"train": 5, "reference": 2}),
+        ("coevolve/train/losses.py:pair_losses", {"train": 5, "reference": 2}),
         # The first iteration's log-probs are of trajectories, and stand.
-        ("coevolve/methods/pairing.py", {"pairs": 6, "train": 5, "reference": 2}),
+        ("coevolve/methods/pairing.py:preference_pair", {"pairs": 6, "train": 5, "reference": 2}),
         ("dpo={max_grad_norm: 0.5}", {"train": 5, "reference": 2}),
         ("recipes={eto: {settings: {dpo: {epochs: 4}}}}", {"train": 2}),  # not those of the other methods
     ],
 )
 def test_a_change_reruns_its_readers_and_what_follows(finished, change, counts):
-    if change.endswith(".py"):
-        with edited(finished, change, lambda text: text + "\nANOTHER = 1\n"):
+    file, _, name = change.partition(":")
+    if file.endswith(".py"):
+        with edited(finished, file, lambda text: f"{text}\n{name} = {name}\n"):
             jobs = jobs_to_run(finished)
     else:
         jobs = jobs_to_run(finished, change)
@@ -275,7 +276,7 @@ def test_pruned_weights_are_needed_by_an_edited_evaluation_alone(finished, tmp_p
     traced = snakemake(repo, command=why)
     assert traced.returncode == 0 and "all as they were" in traced.stdout, traced.stdout + traced.stderr
 
-    with edited(repo, "coevolve/pipeline/stages/evaluate.py", lambda text: text + "\nANOTHER = 1\n"):
+    with edited(repo, "coevolve/pipeline/stages/evaluate.py", lambda text: text + "\nrun = run\n"):
         refused = snakemake(repo, *targets, command=command)
         assert refused.returncode != 0 and len(refused.stderr.splitlines()) == 2
         again = re.search(r"needs the weights of (\S+) and of 1 more, .* with `(for .*)`, then", refused.stderr)
@@ -295,7 +296,9 @@ def test_code_that_changes_while_the_suite_runs_makes_no_result(finished):
     table, code = finished / "results/nano/paper/table1", finished / "coevolve/report/table1.py"
     made, text = (table / "table1.json").read_bytes(), code.read_text()
     switch = finished / "switch.sh"
-    switch.write_text(f"#!/bin/sh\necho 'ANOTHER = 1' >> {shlex.quote(str(code))}\nexec {sys.executable} \"$@\"\n")
+    switch.write_text(
+        f"#!/bin/sh\necho 'MeasuredCells = 1' >> {shlex.quote(str(code))}\nexec {sys.executable} \"$@\"\n"
+    )
     switch.chmod(0o755)
     shutil.rmtree(table)
     for command in (
