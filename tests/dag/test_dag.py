@@ -297,7 +297,7 @@ def test_code_that_changes_while_the_suite_runs_makes_no_result(finished):
     made, text = (table / "table1.json").read_bytes(), code.read_text()
     switch = finished / "switch.sh"
     switch.write_text(
-        f"#!/bin/sh\necho 'MeasuredCells = 1' >> {shlex.quote(str(code))}\nexec {sys.executable} \"$@\"\n"
+        f"#!/bin/sh\necho 'SUCCESS = 1' >> {shlex.quote(str(code))}\nexec {sys.executable} \"$@\"\n"
     )
     switch.chmod(0o755)
     shutil.rmtree(table)
