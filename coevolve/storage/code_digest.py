@@ -95,14 +95,14 @@ def sources(package: str) -> dict[str, Path]:
     if package != PACKAGE.name:
         spec = importlib.util.find_spec(package)
         folders = (spec and spec.submodule_search_locations) or []
-    found: dict[str, Path] = {}
+    listed: dict[str, Path] = {}
     for root, folder, names in ((each, folder, names) for each in folders for folder, _, names in os.walk(each)):
         parts = Path(folder).relative_to(root).parts
         for name in names:
             if name.endswith(".py"):
                 module = ".".join([package, *parts, name.removesuffix(".py")]).removesuffix(".__init__")
-                found.setdefault(module, Path(folder, name))
-    return found
+                listed.setdefault(module, Path(folder, name))
+    return listed
 
 
 @functools.cache
@@ -129,14 +129,14 @@ def _definitions(module: str) -> dict[str, Definition]:
         written, facts = json.loads(kept.read_bytes())
         if written == key:
             return {name: Definition(*each) for name, each in facts.items()}
-    found = definitions(module, code, is_package=path.name == "__init__.py")
+    named = definitions(module, code, is_package=path.name == "__init__.py")
     if not sys.dont_write_bytecode:
         with contextlib.suppress(OSError):  # of a folder that is only read
             kept.parent.mkdir(exist_ok=True)
             temporary = files.temporary_name(kept)
-            temporary.write_text(json.dumps([key, found]))
+            temporary.write_text(json.dumps([key, named]))
             temporary.replace(kept)
-    return found
+    return named
 
 
 def definitions(module: str, code: bytes, *, is_package: bool = False) -> dict[str, Definition]:
@@ -149,7 +149,7 @@ def definitions(module: str, code: bytes, *, is_package: bool = False) -> dict[s
             groups.setdefault(name, []).append(node)
     imports = {name: target for name, target in imports.items() if name not in groups}
     known = imports | {name: f"{module}.{name}" for name in groups}
-    found = {name: Definition("", [target], [], []) for name, target in imports.items()}
+    named = {name: Definition("", [target], [], []) for name, target in imports.items()}
     for name, nodes in groups.items():
         classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
         bases = [*_mentioned((base for node in classes for base in node.bases), known)]
@@ -157,9 +157,9 @@ def definitions(module: str, code: bytes, *, is_package: bool = False) -> dict[s
         for node in classes if bases else ():
             values += filter(is_value, node.body)
             node.body = [each for each in node.body if not is_value(each)]
-        found[name] = _definition(nodes, known, bases)
-        found |= {name + VALUES: _definition(values, known, [])} if values else {}
-    return found
+        named[name] = _definition(nodes, known, bases)
+        named |= {name + VALUES: _definition(values, known, [])} if values else {}
+    return named
 
 
 def _definition(nodes: list[ast.AST], known: Mapping[str, str], bases: list[str]) -> Definition:

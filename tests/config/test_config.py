@@ -15,6 +15,7 @@ from coevolve.config.suite import for_method
 from coevolve.envs.section import known_kinds, section_class
 from coevolve.errors import UserError
 from coevolve.settings.section import Strict
+from coevolve.storage import code_digest
 
 FAILURE = "recipes.coevolve.agents.failure.settings"
 OF_FAILURE = "agents: {failure: {settings: {dpo: {objective: {name: simpo, margin: 0.3}}}}}"
@@ -232,8 +233,8 @@ UNSEEN = (
 )
 
 
-#: Modules that hold sections.
-SECTIONS = r"coevolve\.config\.\w+|coevolve\.envs\.\w+\.config"
+#: Modules that hold sections of suites and machines; claims, noise and images are other files.
+SECTIONS = r"coevolve\.(?!report|assets\.images)[\w.]+"
 
 
 def test_every_config_key_is_read_by_something(root, tmp_path):
@@ -259,19 +260,22 @@ def read_keys(root, tmp_path):
     """Keys that code of the package reads, as `Section.key`: their names recur, so that text alone tells nothing."""
     shutil.copytree(root / "coevolve", tmp_path / "coevolve")
     copied = tmp_path / "coevolve"
-    for path in (*copied.glob("config/*.py"), *copied.glob("envs/*/config.py")):
-        path.write_text(with_keys_deprecated(path.read_text()))
+    for module, path in code_digest.sources("coevolve").items():
+        names = {name for name in code_digest.definitions(module, path.read_bytes()) if name.isidentifier()}
+        if sections := {name for name in names if code_digest.is_section(f"{module}.{name}")}:
+            other = copied / path.relative_to(root / "coevolve")
+            other.write_text(with_keys_deprecated(path.read_text(), sections))
     alone = ["--no-site-packages", "--ignore-missing-imports", f"--cache-dir={os.devnull}"]
     command = [sys.executable, "-m", "mypy", *alone, "--enable-error-code=deprecated", "--package=coevolve"]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
     return set(re.findall(rf"function (?:{SECTIONS})\.(\w+\.\w+) is deprecated", said))
 
 
-def with_keys_deprecated(text):
-    """A module of sections in which each key is a property that a type checker reports where it is read."""
+def with_keys_deprecated(text, sections):
+    """A module in which each key of its sections is a property that a type checker reports where it is read."""
     tree = ast.parse(text)
     for section in tree.body:
-        if isinstance(section, ast.ClassDef):
+        if isinstance(section, ast.ClassDef) and section.name in sections:
             section.body = [deprecated(part) if isinstance(part, ast.AnnAssign) else part for part in section.body]
     return f"{ast.unparse(tree)}\nfrom typing_extensions import deprecated\n"
 

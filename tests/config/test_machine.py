@@ -77,7 +77,7 @@ def stages(default=DEFAULT, **others):
         (stages(sft={"gpus": 8, "processes": 12, "nodes": 5}), "`sft` has 12 processes, not a multiple of 5 nodes"),
         (stages(sft={"gpus": 4, "processes": 8}), "stages: `sft` has 8 processes for 4 GPUs"),
         (stages(reference={"gpus": 8, "processes": 8}), "`reference` runs in one process; remove the key"),
-        (stages(DEFAULT | {"gpus": 8, "processes": 8}), "key `stages.default.processes`: `ablation` runs in one"),
+        (stages(DEFAULT | {"gpus": 8, "processes": 8}), "key `stages.default.processes`: `convert` runs in one"),
         ({"vllm": {"tensor_parallel_size": 2}}, "it is 2, but a job of `evaluate` requests 1 GPUs; make them equal."),
         ({"launch": None}, "set `launch`"),
         ({"most": {"memory_gb": 100, "minutes": 600}}, "requests more than `most` allows"),

@@ -296,9 +296,7 @@ def test_code_that_changes_while_the_suite_runs_makes_no_result(finished):
     table, code = finished / "results/nano/paper/table1", finished / "coevolve/report/table1.py"
     made, text = (table / "table1.json").read_bytes(), code.read_text()
     switch = finished / "switch.sh"
-    switch.write_text(
-        f"#!/bin/sh\necho 'SUCCESS = 1' >> {shlex.quote(str(code))}\nexec {sys.executable} \"$@\"\n"
-    )
+    switch.write_text(f"#!/bin/sh\necho 'SUCCESS = 1' >> {shlex.quote(str(code))}\nexec {sys.executable} \"$@\"\n")
     switch.chmod(0o755)
     shutil.rmtree(table)
     for command in (

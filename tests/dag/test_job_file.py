@@ -58,7 +58,7 @@ except SystemExit as ended:
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert f"{job.inputs['tasks']}: input `tasks` does not exist; run the stage that makes it." in done.stderr
     assert done.stdout.startswith("2 ")
-    for module in ("pipeline.plan", "pipeline.paper", "pipeline.registry", "config.loading", "train", "report"):
+    for module in ("pipeline.plan", "pipeline.paper", "pipeline.registry", "config.loading", "train.trainer", "report"):
         assert f"'coevolve.{module}'" not in done.stdout
 
 

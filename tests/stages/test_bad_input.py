@@ -1,6 +1,7 @@
 """A machine without memory or disk ends a job in one sentence, and nothing is half-written."""
 
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -21,7 +22,9 @@ def run(root, out):
 
     def start(stage, *arguments, **options):
         command = [sys.executable, "-m", "coevolve", "stage", stage, "--suite", "smoke", "--out", out, *arguments]
-        return subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True, **options)
+        # Without bytecode: a disk that is full for a test alone would leave half a file of it in the repository.
+        variables = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.Popen(command, cwd=root, env=variables, stderr=subprocess.PIPE, text=True, **options)
 
     return start
 

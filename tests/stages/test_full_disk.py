@@ -1,5 +1,6 @@
 """A disk that is full while a training saves: one sentence, no result, and the next run goes on."""
 
+import os
 import resource
 import shutil
 import subprocess
@@ -22,7 +23,8 @@ def test_a_training_on_a_full_disk(made, tmp_path, bytes_, cause):
 
     def run(**options):
         command = [sys.executable, "-m", "coevolve", *words]
-        return subprocess.run(command, cwd=here, capture_output=True, text=True, check=False, **options)
+        variables = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}  # or half a file of bytecode would stay
+        return subprocess.run(command, cwd=here, env=variables, capture_output=True, text=True, check=False, **options)
 
     limit = (bytes_, resource.RLIM_INFINITY)
     done = run(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))

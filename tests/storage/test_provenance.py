@@ -28,7 +28,7 @@ text = path.read_text()
 def refused(edited):
     path.unlink() if edited is None else path.write_text(edited)
     try:
-        return run_job._loaded(planned).name != "figure3"
+        return run_job._loaded(planned).__name__ != "write_figure3"
     except UserError as error:
         return "its code changed while the job started" in str(error)
 
