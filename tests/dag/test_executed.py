@@ -18,8 +18,8 @@ from coevolve.pipeline.registry import STAGES
 from coevolve.storage import code_digest
 
 pytestmark = pytest.mark.dag
-RUN = "notes: Notes = stage.run(job, folder)"
-WATCHED = "from coevolve.executed import watched\n\n        notes: Notes = watched(stage.run, job, folder)"
+RUN = "notes = run(job, folder)"
+WATCHED = "from coevolve.executed import watched\n\n        notes = watched(run, job, folder)"
 #: Stages that another suite's result, or a download, stands for; `gold` starts ScienceWorld.
 ELSEWHERE = {"download", "snapshot", "convert", "gold", "shard", "ablation"}
 SECOND_PAPER = {"explore_tasks", "validate_tasks", "signals", "grpo_round", "pool_experts", "task_growth"}
