@@ -334,7 +334,7 @@ def page() -> str:
         "The prompts' common beginning (instruction and few-shot example) has what `expected.tokens` leaves.",
         "In steps: two groups take turns, and each waits for its longest completion.",
         "What the cache holds: in steps, as many episodes as fit at their mean final length; on their own, those that "
-        "`coevolve.policies.admission` admits.",
+        "`coevolve.policies.vllm` admits.",
     ]
     lines = "\n".join(f"* {each}" for each in assumptions)
     return f"""# A rollout at the paper's size, simulated

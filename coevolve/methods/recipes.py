@@ -42,7 +42,6 @@ class AgentRecipe(Strict):
     not play; its episodes are in all iterations those of that method's first one.
     `foreign`: for an environment, another environment; the failure agent that `coevolve` trained there is this
     agent's start policy. `settings`: keys of the suite's sections that this agent overrides, after those of its recipe.
-
     """
 
     base: Literal["untrained", "target", "failure"]

@@ -1,7 +1,7 @@
 """How tables, figures and texts are made: a function a product, `write_` and its name; `products.py` declares them.
 
 A function reads the job's inputs and sections, writes the product's files to a folder, and returns what the provenance
-notes. An edit of the code behind one makes all of them again, which takes seconds.
+notes. An edit makes those again whose functions reach it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from coevolve.config.suite import for_method, models_of, with_model
 from coevolve.config.suite import labels as labels_of
 from coevolve.pipeline import accounting
 from coevolve.pipeline.job import Job
-from coevolve.pipeline.stages.parts import regime_evidence
+from coevolve.pipeline.stages.parts import mechanism_evidence, regime_evidence
 from coevolve.records.provenance import Provenance, Workload
 from coevolve.report import (
+    analysis,
     claims,
     costs,
     differences,
     drawing,
     examples,
     exploration,
+    failure_figures,
     figure2,
     figure3,
     job_history,
@@ -116,6 +118,17 @@ def write_differences(job: Job, out: Path) -> Notes:
     compared = differences.paired(_final(job), looks.report_of(with_model(job.suite)))
     files.write_json(out / "differences.json", [difference.model_dump(mode="json") for difference in compared])
     return {"differences": len(compared)}
+
+
+def write_failures(job: Job, out: Path) -> Notes:
+    """Failures of the exploring agents, drift of the trained log-probs, and compute of each method."""
+    suite = with_model(job.suite)
+    measured, labels = mechanism_evidence.measure(job, suite), ReportLabels.of(suite)
+    files.write_json(out / "analysis.json", measured.model_dump(mode="json"))
+    files.write_bytes(out / "analysis.md", analysis.markdown(measured, labels).encode())
+    drawing.write(out / "failure_rewards.svg", lambda: failure_figures.draw_rewards(measured.failure_rewards, labels))
+    drawing.write(out / "mechanism.svg", lambda: failure_figures.draw_mechanism(measured, labels))
+    return {"explorations": len(measured.failure_rewards)}
 
 
 def write_summary(job: Job, out: Path) -> Notes:

@@ -24,7 +24,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class ProductStage(Stage):
-    """A stage that makes a table, figure or text: the function `write_PRODUCT` of the module `runs`.
+    """A stage that makes a table, figure or text: the function `write_PRODUCT` of `product_runs`.
 
     `of` names its inputs (`SuiteFiles.of`). With `behind` it also reads the provenance of all jobs behind these files.
     """
@@ -32,7 +32,6 @@ class ProductStage(Stage):
     product: str
     of: Names
     behind: Callable[[SuiteFiles], Iterable[str]] | None = None
-    runs: str = RUNS
 
     @property
     def name(self) -> str:
@@ -41,8 +40,8 @@ class ProductStage(Stage):
 
     @property
     def module(self) -> str:
-        """The module with its function: that of all products, but for one that needs the environments."""
-        return self.runs
+        """The module with the functions of all products."""
+        return RUNS
 
     @property
     def function(self) -> str:
@@ -60,20 +59,16 @@ def product(
     files: Names,
     of: Names,
     reads: Names = TABLE,
-    modules: Names = (),
     behind: Callable[[SuiteFiles], Iterable[str]] | None = None,
-    runs: str = RUNS,
 ) -> ProductStage:
     """The declaration of a product: its name, help, files, inputs and config sections, and as `ProductStage`."""
-    run = functools.partial(_run, runs, name)
-    return ProductStage(
-        help=text, run=run, reads=reads, files=files, modules=modules, product=name, of=of, behind=behind, runs=runs
-    )
+    run = functools.partial(_run, name)
+    return ProductStage(help=text, run=run, reads=reads, files=files, product=name, of=of, behind=behind)
 
 
-def _run(module: str, name: str, job: Job, out: Path) -> Notes:
+def _run(name: str, job: Job, out: Path) -> Notes:
     """Make a product in this process."""
-    notes: Notes = getattr(importlib.import_module(module), f"write_{name}")(job, out)
+    notes: Notes = getattr(importlib.import_module(RUNS), f"write_{name}")(job, out)
     return notes
 
 
@@ -106,7 +101,6 @@ PRODUCTS = (
         "failures", "Analyse explorations, failures, log-probs before and after training, and compute.",
         ("analysis.json", "analysis.md", "failure_rewards.svg", "mechanism.svg"),
         ("records", "explorations", "experts", "pairs", "gradients", "claims", "machine", "machine_parents"),
-        runs="coevolve.pipeline.stages.parts.mechanism_evidence",
         behind=lambda files: paths_of(files.records(files.suite.methods)),
     ),
     product(

@@ -58,7 +58,7 @@ class Stage:
     """The declaration of a stage.
 
     `run` writes `files` into a folder. A job may read the config sections `reads`; it loads these `modules` of the
-    packages of its environments (`coevolve.envs.registry`), and the engine (`coevolve.policies.engines`) that `plays`
+    packages of its environments (`coevolve.envs.registry`), and the engine (`coevolve.policies.base`) that `plays`
     gives for its sections and its model. It reruns when its sections, the code that it can reach, or its inputs change.
     `pin`: of a result in `data/mirror`, for all suites, the digest that its sections (as JSON data) decide, whatever
     code makes it.

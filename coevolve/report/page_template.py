@@ -1,4 +1,4 @@
-"""The report page as a Jinja template, in a module so that an edit changes the code digest of the stage `page`."""
+"""The report page as a Jinja template."""
 
 TEMPLATE = """\
 {#- The report's page; coevolve/report/html.py gives the variables. -#}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
@@ -11,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 Positive = Annotated[int, Field(gt=0)]
 Rate = Annotated[float, Field(gt=0.0)]
 UnitInterval = Annotated[float, Field(ge=0.0, le=1.0)]
-is_none = functools.partial(operator.is_, None)
 #: The type of a validation error whose message is a sentence of its own.
 SENTENCE = "sentence"
 

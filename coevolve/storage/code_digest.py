@@ -190,7 +190,8 @@ class _Reduced(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Without the text of an error for users, and of a line in the log."""
-        if _chain(node.func)[:1] in (["UserError"], ["log"]):
+        chain = _chain(node.func)
+        if chain == ["UserError"] or (len(chain) == 2 and chain[0] == "log"):
             node.args, node.keywords = [], []
         return self.generic_visit(node)
 

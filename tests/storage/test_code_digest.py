@@ -97,6 +97,11 @@ def test_an_edit_changes_the_definition_that_it_is_in_unless_no_result_depends_o
     assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} == changed
 
 
+def test_a_function_called_log_is_not_the_log():
+    source = "from math import log\n\n\ndef f(x):\n    return log(x, 2)\n"
+    assert hashes(source) != hashes(source.replace("2", "10"))
+
+
 def test_a_definition_reaches_what_it_mentions_by_its_name_where_that_is_defined():
     known = code_digest.definitions("coevolve.train.added", SOURCE.encode())
     assert known["another"] == ("", ["coevolve.train.losses.ipo"], [], [])

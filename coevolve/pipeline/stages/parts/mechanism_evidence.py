@@ -1,4 +1,4 @@
-"""The product `failures`: what is measured of explorations and trainings. Only it needs the environments' code."""
+"""What the product `failures` measures of explorations and trainings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from coevolve.config.loading import read_machine
-from coevolve.config.suite import Suite, with_model
+from coevolve.config.suite import Suite
 from coevolve.pipeline.job import Job
 from coevolve.records.episodes import Agent, Trajectory
 from coevolve.records.evaluation import ResultFile
 from coevolve.records.gradients import GradientReport
 from coevolve.records.pairs import PreferencePair
 from coevolve.records.provenance import Provenance
-from coevolve.report import analysis, claims, drawing, exploration, failure_figures, flaws, job_history, mechanism
+from coevolve.report import analysis, claims, exploration, flaws, job_history, mechanism
 from coevolve.report.exploration import AgentRecord
 from coevolve.report.labels import ReportLabels
 from coevolve.report.stats import group_by
@@ -24,17 +24,6 @@ from coevolve.results.tables import of_job
 from coevolve.storage import files, jsonl
 
 R = TypeVar("R")
-
-
-def write_failures(job: Job, out: Path) -> dict[str, Any]:
-    """Failures of the exploring agents, drift of the trained log-probs, and compute of each method."""
-    suite = with_model(job.suite)
-    measured, labels = measure(job, suite), ReportLabels.of(suite)
-    files.write_json(out / "analysis.json", measured.model_dump(mode="json"))
-    files.write_bytes(out / "analysis.md", analysis.markdown(measured, labels).encode())
-    drawing.write(out / "failure_rewards.svg", lambda: failure_figures.draw_rewards(measured.failure_rewards, labels))
-    drawing.write(out / "mechanism.svg", lambda: failure_figures.draw_mechanism(measured, labels))
-    return {"explorations": len(measured.failure_rewards)}
 
 
 def measure(job: Job, suite: Suite) -> analysis.Analysis:
