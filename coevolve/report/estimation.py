@@ -208,10 +208,7 @@ def variance(means: Sequence[float]) -> float:
 
 def interval(means: Sequence[float], of_tasks: float, confidence: float) -> tuple[float, float] | None:
     """The interval from the means of several trainings and the variance by tasks; None with one."""
-    if len(means) < 2:
-        return None
-    mean, half = fmean(means), half_width(of_tasks, variance(means), len(means), confidence)
-    return mean - half, mean + half
+    return _ends(fmean(means), means, of_tasks, 0, confidence) if len(means) > 1 else None
 
 
 def _ends(mean: float, means: Sequence[float], of_tasks: float, tasks: int, confidence: float) -> tuple[float, float]:
